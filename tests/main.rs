@@ -1,0 +1,14 @@
+//! One test binary: linked once. Each module says what belongs there.
+
+mod buckets; // golden and property tests of the bucket rules
+mod cases; // the small input folders with expected results, through the built binary
+mod cli; // transcripts of the command line: exit code, stdout, stderr
+mod containers; // files written by numpy and safetensors, damaged files
+mod decode; // golden and hazard files through the decoders
+mod layering; // imports hold to the picture in docs/ARCHITECTURE.md
+mod rebuild; // change one thing, count what is encoded
+mod resize; // golden pictures of OpenCV and Pillow
+mod sd_scripts; // artefacts beside those that sd-scripts wrote itself
+mod store; // the door, the index, lookups under damage
+mod support; // temporary datasets and the binary under test
+mod vae; // golden latents of all families and key styles
