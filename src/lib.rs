@@ -7,6 +7,7 @@ pub mod dataset;
 pub mod error;
 pub mod hash;
 pub mod kernels;
+pub mod pipeline;
 pub mod pixels;
 pub mod plan;
 pub mod problem;

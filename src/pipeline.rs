@@ -1,0 +1,245 @@
+//! A byte-bounded, order-keeping parallel map: the way from disk to the encoder.
+//!
+//! Decoded pictures differ a hundredfold in size, so the queue is bounded by bytes, not by items. Jobs are started
+//! in order and their results are handed over in order, so the consumer's batches do not depend on thread timing.
+//! Shutdown: workers end when the jobs are spent or a stop was asked for; the consumer ends after the last result.
+
+use crate::progress::Cancel;
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What [`run`] is given besides its jobs.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Worker threads; at least one runs.
+    pub threads: usize,
+    /// Bytes in flight: from the start of a job until its [`Permit`] is dropped. It is passed by at most one job, when
+    /// the consumer holds permits and waits for more: a batch larger than the budget is slow, never stuck.
+    pub budget: u64,
+}
+
+/// Holds a result's bytes against the budget until it is dropped.
+pub struct Permit<'a> {
+    shared: &'a Shared,
+    bytes: u64,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.in_flight -= self.bytes;
+        self.shared.room.notify_all();
+    }
+}
+
+#[derive(Default)]
+struct State {
+    next: usize,
+    in_flight: u64,
+    /// Jobs claimed whose results the consumer has not taken yet.
+    outstanding: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    room: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Results<R> {
+    ready: Mutex<(BTreeMap<usize, (R, u64)>, usize)>,
+    arrived: Condvar,
+}
+
+/// Runs `work` over `jobs` on worker threads and `consume` on this one, in the order of `jobs`.
+///
+/// `cost` is the number of bytes that a job holds while in flight. After a cancel no new job is started; results of
+/// started jobs are still consumed.
+pub fn run<J: Sync, R: Send>(
+    jobs: &[J],
+    limits: &Limits,
+    cancel: &Cancel,
+    cost: impl Fn(&J) -> u64 + Sync,
+    work: impl Fn(&J) -> R + Sync,
+    mut consume: impl FnMut(usize, R, Permit<'_>),
+) {
+    let threads = limits.threads.clamp(1, jobs.len().max(1));
+    let shared = Shared::default();
+    let results = Results { ready: Mutex::new((BTreeMap::new(), threads)), arrived: Condvar::new() };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let _leaving = Leaving(&results);
+                while let Some((index, bytes)) = claim(&shared, jobs, limits.budget, cancel, &cost) {
+                    let result = work(&jobs[index]);
+                    let mut ready = results.ready.lock().unwrap_or_else(PoisonError::into_inner);
+                    ready.0.insert(index, (result, bytes));
+                    results.arrived.notify_all();
+                }
+            });
+        }
+        for index in 0..jobs.len() {
+            let Some((result, bytes)) = results.take(index) else { break };
+            shared.lock().outstanding -= 1;
+            shared.room.notify_all();
+            consume(index, result, Permit { shared: &shared, bytes });
+        }
+    });
+}
+
+/// Takes the next job, waiting for room; jobs are claimed in order, so the one the consumer waits for is never starved.
+fn claim<J>(
+    shared: &Shared,
+    jobs: &[J],
+    budget: u64,
+    cancel: &Cancel,
+    cost: &impl Fn(&J) -> u64,
+) -> Option<(usize, u64)> {
+    let mut state = shared.lock();
+    loop {
+        if cancel.is_cancelled() || state.next >= jobs.len() {
+            return None;
+        }
+        let bytes = cost(&jobs[state.next]);
+        if state.outstanding == 0 || state.in_flight.saturating_add(bytes) <= budget {
+            state.in_flight += bytes;
+            state.outstanding += 1;
+            state.next += 1;
+            return Some((state.next - 1, bytes));
+        }
+        state = shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+impl<R> Results<R> {
+    /// The result of job `index`, or `None` when every worker has left without producing it.
+    fn take(&self, index: usize) -> Option<(R, u64)> {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(result) = ready.0.remove(&index) {
+                return Some(result);
+            }
+            if ready.1 == 0 {
+                return None;
+            }
+            ready = self.arrived.wait(ready).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Signs a worker off, on a panic too, so that the consumer never waits for the dead.
+struct Leaving<'a, R>(&'a Results<R>);
+
+impl<R> Drop for Leaving<'_, R> {
+    fn drop(&mut self) {
+        let mut ready = self.0.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.1 -= 1;
+        self.0.arrived.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn limits(threads: usize, budget: u64) -> Limits {
+        Limits { threads, budget }
+    }
+
+    #[test]
+    fn results_arrive_in_the_order_of_the_jobs() {
+        let jobs: Vec<u64> = (0..200).collect();
+        let mut seen = Vec::new();
+        let work = |job: &u64| {
+            std::thread::yield_now();
+            job * 2
+        };
+        run(
+            &jobs,
+            &limits(4, 1000),
+            &Cancel::default(),
+            |_| 7,
+            work,
+            |index, result, _permit| seen.push((index, result)),
+        );
+        let wanted: Vec<(usize, u64)> = (0..200).map(|i| (i as usize, i * 2)).collect();
+        assert_eq!(seen, wanted);
+    }
+
+    #[test]
+    fn bytes_in_flight_stay_under_the_budget() {
+        let (now, peak) = (AtomicU64::new(0), AtomicU64::new(0));
+        let jobs: Vec<u64> = (0..100).map(|i| 10 + i % 30).collect();
+        let work = |&bytes: &u64| {
+            let held = now.fetch_add(bytes, Ordering::SeqCst) + bytes;
+            peak.fetch_max(held, Ordering::SeqCst);
+        };
+        run(
+            &jobs,
+            &limits(8, 100),
+            &Cancel::default(),
+            |&bytes| bytes,
+            work,
+            |index, (), permit| {
+                now.fetch_sub(jobs[index], Ordering::SeqCst);
+                drop(permit);
+            },
+        );
+        assert!(peak.load(Ordering::SeqCst) <= 100);
+    }
+
+    #[test]
+    fn a_job_larger_than_the_budget_runs_alone() {
+        let mut consumed = 0;
+        run(&[500u64, 600], &limits(2, 100), &Cancel::default(), |&b| b, |_| (), |_, (), _| consumed += 1);
+        assert_eq!(consumed, 2);
+    }
+
+    #[test]
+    fn a_batch_larger_than_the_budget_is_not_stuck() {
+        let mut batch = Vec::new();
+        let jobs = [40u64; 10];
+        run(&jobs, &limits(2, 100), &Cancel::default(), |&b| b, |_| (), |_, (), permit| batch.push(permit.bytes));
+        assert_eq!(batch.len(), 10);
+        let mut held = Vec::new();
+        run(
+            &jobs,
+            &limits(2, 100),
+            &Cancel::default(),
+            |&b| b,
+            |_| (),
+            |index, (), permit| {
+                // Permits leak their lifetime into no other test: they are only counted here.
+                std::mem::forget(permit);
+                held.push(index);
+            },
+        );
+        assert_eq!(held, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_cancel_ends_the_run_with_what_was_started() {
+        let cancel = Cancel::default();
+        let jobs: Vec<u64> = (0..1000).collect();
+        let mut consumed = 0;
+        run(
+            &jobs,
+            &limits(2, 10),
+            &cancel,
+            |_| 5,
+            |_| (),
+            |_, (), _| {
+                consumed += 1;
+                cancel.cancel();
+            },
+        );
+        assert!((1..=4).contains(&consumed), "consumed {consumed}");
+    }
+}
