@@ -18,7 +18,7 @@ pub enum Change {
         /// All arrays that belong to it, its tensor among them.
         arrays: BTreeMap<String, Array>,
         /// What is remembered of it; `arrays`, `dtype` and `shape` are filled in from the arrays themselves.
-        receipt: EntryReceipt,
+        receipt: Box<EntryReceipt>,
     },
     /// Removes an entry with all its arrays; nothing happens where there is no such entry.
     Drop {
@@ -45,7 +45,7 @@ pub fn merge(old: Option<Contents>, changes: Vec<Change>) -> Result<Contents, St
         match change {
             Change::Drop { entry } => drop_entry(&mut entries, &mut arrays, &entry),
             Change::Put { entry, arrays: new, receipt } => {
-                let receipt = sealed(&entry, &new, receipt)?;
+                let receipt = sealed(&entry, &new, *receipt)?;
                 drop_entry(&mut entries, &mut arrays, &entry);
                 arrays.extend(new);
                 entries.insert(entry, receipt);
@@ -116,7 +116,7 @@ mod tests {
     fn put(entry: &str, value: f32, shared: &str, crop: f64) -> Change {
         let tensor = Array::from_f32(Dtype::F32, vec![1, 2, 2], &[value; 4]);
         let arrays = [(entry.to_owned(), tensor), (shared.to_owned(), Array::from_f64(&[crop]))].into();
-        Change::Put { entry: entry.to_owned(), arrays, receipt: receipt(entry.as_bytes()) }
+        Change::Put { entry: entry.to_owned(), arrays, receipt: Box::new(receipt(entry.as_bytes())) }
     }
 
     fn names(contents: &Contents) -> (Vec<&str>, Vec<String>) {
