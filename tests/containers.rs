@@ -160,3 +160,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn every_dtype_that_numpy_wrote_and_deflated_is_read() {
+    let contents = Container::Npz.read(&std::fs::read(data("containers/dtypes.npz")).unwrap()).unwrap();
+    let array = |dtype, shape: &[usize], bytes: Vec<u8>| Array { dtype, shape: shape.to_vec(), bytes };
+    let halves = [half::f16::from_f32(0.5), half::f16::from_f32(-1.25)];
+    let wanted = [
+        ("bool", array(Dtype::Bool, &[2], vec![1, 0])),
+        ("empty", array(Dtype::F32, &[0, 4], vec![])),
+        ("f16", array(Dtype::F16, &[1, 2], halves.iter().flat_map(|v| v.to_le_bytes()).collect())),
+        ("f32", array(Dtype::F32, &[1, 2], [0.5f32, -1.25].iter().flat_map(|v| v.to_le_bytes()).collect())),
+        ("f64", array(Dtype::F64, &[1, 2], [0.5f64, -1.25].iter().flat_map(|v| v.to_le_bytes()).collect())),
+        ("i32", array(Dtype::I32, &[2], [-70_000i32, 3].iter().flat_map(|v| v.to_le_bytes()).collect())),
+        ("i64", array(Dtype::I64, &[2], [-(1i64 << 40), 3].iter().flat_map(|v| v.to_le_bytes()).collect())),
+        ("scalar", array(Dtype::F32, &[], 0.5f32.to_le_bytes().to_vec())),
+        ("u8", array(Dtype::U8, &[2], vec![0, 255])),
+    ];
+    assert_eq!(contents.arrays, wanted.into_iter().map(|(name, array)| (name.to_owned(), array)).collect());
+}
