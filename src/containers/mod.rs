@@ -3,17 +3,26 @@
 //! | module | what |
 //! |---|---|
 //! | [`npz`] | an uncompressed zip of `.npy` members, as `numpy.savez` writes; the receipt is one more member |
+//! | `npy` | one member of an npz |
 //! | [`safetensors`] | the receipt is one metadata value |
 
 pub mod array;
+mod npy;
 pub mod npz;
 pub mod safetensors;
 
 pub use array::{Array, Dtype};
 use std::collections::BTreeMap;
+use std::io::{Read, Seek};
+use std::path::Path;
 
 /// The name under which a receipt rides in a container.
 pub const RECEIPT_NAME: &str = "prebake_receipt";
+
+/// Bytes of an array, or `None` where the product overflows.
+fn byte_len(dtype: Dtype, shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(dtype.size(), |product, &side| product.checked_mul(side))
+}
 
 /// What one container holds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,10 +44,29 @@ pub enum Container {
 
 impl Container {
     /// The bytes of a file that holds `contents`; the same contents give the same bytes.
-    pub fn write(self, contents: &Contents) -> Vec<u8> {
+    ///
+    /// Fails for what the format cannot hold: a bf16 array in npz, an array with a name that the format keeps for
+    /// itself.
+    pub fn write(self, contents: &Contents) -> Result<Vec<u8>, String> {
         match self {
             Self::Npz => npz::write(contents),
             Self::Safetensors => safetensors::write(contents),
+        }
+    }
+
+    /// The format that a file's extension names, in any case of letters.
+    pub fn of_path(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?;
+        [(Self::Npz, "npz"), (Self::Safetensors, "safetensors")]
+            .into_iter()
+            .find_map(|(container, name)| extension.eq_ignore_ascii_case(name).then_some(container))
+    }
+
+    /// True when a file carries a receipt; reads its directory or header, not its arrays.
+    pub fn has_receipt(self, file: impl Read + Seek) -> bool {
+        match self {
+            Self::Npz => npz::has_receipt(file),
+            Self::Safetensors => safetensors::has_receipt(file),
         }
     }
 
