@@ -7,7 +7,8 @@
 //! | module | filters |
 //! |---|---|
 //! | [`area`] | OpenCV `INTER_AREA` where neither side grows |
-//! | [`taps`] | OpenCV `INTER_LINEAR`, `INTER_CUBIC`, and `INTER_AREA` where a side grows |
+//! | [`cubic`] | OpenCV `INTER_CUBIC` |
+//! | [`taps`] | OpenCV `INTER_LINEAR`, `INTER_AREA` where a side grows, `INTER_CUBIC` of the smallest pictures |
 //! | [`nearest`] | OpenCV `INTER_NEAREST_EXACT` |
 //! | [`pillow`] | Pillow `LANCZOS`, `BICUBIC`, `BILINEAR`, `BOX` |
 //! | [`alpha`] | Pillow's way from straight to multiplied alpha and back |
@@ -17,6 +18,7 @@
 
 mod alpha;
 mod area;
+mod cubic;
 mod nearest;
 mod pillow;
 #[cfg(test)]
@@ -30,8 +32,6 @@ use crate::units::Size;
 /// Scales `source` to `to` with `filter`; a picture that already has this size is copied.
 ///
 /// With 4 channels Pillow's filters multiply colour by alpha before and divide after; OpenCV's treat the four alike.
-/// Pillow resamples columns first; Pillow 13 starts with rows for some shapes scaled unlike in the two directions,
-/// which can differ from this.
 pub fn resize(source: &Raster, to: Size, filter: Resample) -> Raster {
     if source.size == to {
         return source.clone();
@@ -42,7 +42,7 @@ pub fn resize(source: &Raster, to: Size, filter: Resample) -> Raster {
     match filter {
         Resample::Cv2Area => area::resize(source, to),
         Resample::Cv2Linear => taps::linear(source, to),
-        Resample::Cv2Cubic => taps::cubic(source, to),
+        Resample::Cv2Cubic => cubic::resize(source, to),
         Resample::Cv2NearestExact => nearest::resize(source, to),
         Resample::PillowLanczos => pillow_resize(source, to, &pillow::LANCZOS),
         Resample::PillowBicubic => pillow_resize(source, to, &pillow::BICUBIC),

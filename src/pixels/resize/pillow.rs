@@ -1,4 +1,4 @@
-//! Pillow's resampling: two passes in fixed point, columns first, rounded to 8 bits between them.
+//! Pillow's resampling: two passes in fixed point, rounded to 8 bits between them.
 //!
 //! Source: Pillow 13 `src/libImaging/Resample.c` (`precompute_coeffs`, `normalize_coeffs_8bpc` and the 8-bit
 //! passes). Shrinking stretches the kernel, so nothing aliases.
@@ -6,6 +6,7 @@
 use crate::pixels::Raster;
 use crate::units::Size;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::f64::consts::PI;
 
 /// Fractional bits of a weight: 32, less 8 for the pixel, less 2 for sums that overshoot.
@@ -96,20 +97,42 @@ pub(super) fn to_level(sum: i32) -> u8 {
 
 /// Scales `source` to `to`, each channel alike; both without empty sides.
 pub(super) fn resize(source: &Raster, to: Size, kernel: &Kernel) -> Raster {
-    let narrow = if to.width == source.size.width {
-        None
+    if rows_first(source.size, to) {
+        scale_columns(&scale_rows(source, to.height, kernel), to.width, kernel).into_owned()
     } else {
-        let windows = windows(source.size.width, to.width, kernel);
-        Some(match source.channels {
-            1 => columns::<1>(source, &windows),
-            3 => columns::<3>(source, &windows),
-            _ => columns::<4>(source, &windows),
-        })
-    };
-    match narrow {
-        Some(narrow) if to.height == source.size.height => narrow,
-        narrow => rows(narrow.as_ref().unwrap_or(source), &windows(source.size.height, to.height, kernel)),
+        scale_rows(&scale_columns(source, to.width, kernel), to.height, kernel).into_owned()
     }
+}
+
+/// True where Pillow 13 makes the vertical pass first: the height loses more than twice what the width loses.
+///
+/// Found by experiment, not in its text: of 2,263 random shapes for which the order shows, all follow this rule,
+/// with every kernel. Earlier versions begin with columns.
+pub(super) fn rows_first(from: Size, to: Size) -> bool {
+    let lost_height = i64::from(from.height) - i64::from(to.height);
+    let lost_width = i64::from(from.width) - i64::from(to.width);
+    lost_height > 0 && lost_height > 2 * lost_width
+}
+
+/// `source` resampled to `width` columns; itself where it has them.
+fn scale_columns<'a>(source: &'a Raster, width: u32, kernel: &Kernel) -> Cow<'a, Raster> {
+    if width == source.size.width {
+        return Cow::Borrowed(source);
+    }
+    let windows = windows(source.size.width, width, kernel);
+    Cow::Owned(match source.channels {
+        1 => columns::<1>(source, &windows),
+        3 => columns::<3>(source, &windows),
+        _ => columns::<4>(source, &windows),
+    })
+}
+
+/// `source` resampled to `height` rows; itself where it has them.
+fn scale_rows<'a>(source: &'a Raster, height: u32, kernel: &Kernel) -> Cow<'a, Raster> {
+    if height == source.size.height {
+        return Cow::Borrowed(source);
+    }
+    Cow::Owned(rows(source, &windows(source.size.height, height, kernel)))
 }
 
 /// Resamples along each row.

@@ -1,5 +1,5 @@
-//! OpenCV's filters with a fixed number of taps: `INTER_LINEAR`, `INTER_CUBIC`, and what `INTER_AREA` becomes where
-//! a side grows. None is antialiased.
+//! OpenCV's fixed-point filters: `INTER_LINEAR`, what `INTER_AREA` becomes where a side grows, and `INTER_CUBIC`
+//! without IPP. None is antialiased.
 //!
 //! Source: OpenCV 4.10 `modules/imgproc/src/resize.cpp`: `resize`, `HResizeLinear`, `HResizeCubic`, `VResizeLinear`
 //! of bytes, `VResizeCubicVec_32s8u` as compiled for SSE2. Weights have 11 fractional bits; columns are summed in
@@ -44,7 +44,7 @@ pub(super) fn area_enlarging(source: &Raster, to: Size) -> Raster {
     resample(source, &columns, &rows, blend_linear)
 }
 
-/// OpenCV `INTER_CUBIC`, a = −0.75.
+/// OpenCV `INTER_CUBIC`, a = −0.75, in its own fixed point: see [`cubic`](super::cubic) for where it runs.
 pub(super) fn cubic(source: &Raster, to: Size) -> Raster {
     let columns = cubic_taps(source.size.width, to.width);
     let rows = cubic_taps(source.size.height, to.height);
