@@ -98,3 +98,34 @@ fn decoded_pictures_become_what_sd_scripts_hands_to_the_vae() {
     }
     assert_eq!((compared, cases.len()), (50, 51));
 }
+
+fn filter_named(name: &str) -> Resample {
+    serde_json::from_value(Value::from(name)).unwrap()
+}
+
+#[test]
+fn every_filter_equals_its_library_on_shapes_of_all_kinds() {
+    let mut compared = 0;
+    for entry in std::fs::read_dir(data("resize")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let parts: Vec<&str> = name.split('.').collect();
+        let [source, filter, _, "png"] = parts[..] else { continue };
+        let channels = source.rsplit_once('x').unwrap().1.parse().unwrap();
+        let source = read(&format!("resize/{source}.png"), channels);
+        let expected = read(&format!("resize/{name}"), channels);
+        assert_eq!(resize(&source, expected.size, filter_named(filter)), expected, "{name}");
+        compared += 1;
+    }
+    assert_eq!(compared, 26 * 8);
+}
+
+#[test]
+fn the_same_size_and_empty_sides_are_answered_without_a_filter() {
+    let source = read("resize/source_3x5x4.png", 4);
+    for filter in ["cv2-area", "cv2-cubic", "pillow-lanczos"].map(filter_named) {
+        assert_eq!(resize(&source, source.size, filter), source);
+        assert_eq!(resize(&source, Size::new(0, 7), filter), Raster::zeroed(Size::new(0, 7), 4));
+        let empty = Raster::zeroed(Size::new(0, 3), 3);
+        assert_eq!(resize(&empty, Size::new(2, 2), filter), Raster::zeroed(Size::new(2, 2), 3));
+    }
+}
