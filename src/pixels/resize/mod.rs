@@ -59,3 +59,73 @@ fn pillow_resize(source: &Raster, to: Size, kernel: &pillow::Kernel) -> Raster {
     alpha::divide(&mut resized);
     resized
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    prop_compose! {
+        fn picture()(
+            width in 1u32..60, height in 1u32..90, channels in prop::sample::select(vec![1usize, 3, 4]),
+        )(
+            data in prop::collection::vec(prop_oneof![Just(0u8), Just(255u8), any::<u8>()],
+                (width * height) as usize * channels),
+            width in Just(width), height in Just(height), channels in Just(channels),
+        ) -> Raster {
+            Raster { size: Size::new(width, height), channels, data }
+        }
+    }
+
+    /// Any size, or one that the source is a whole multiple of where it can be.
+    fn target(source: Size) -> impl Strategy<Value = Size> {
+        let whole =
+            (1u32..5, 1u32..5).prop_map(move |(x, y)| Size::new((source.width / x).max(1), (source.height / y).max(1)));
+        prop_oneof![(1u32..90, 1u32..90).prop_map(|(width, height)| Size::new(width, height)), whole]
+    }
+
+    fn picture_and_target() -> impl Strategy<Value = (Raster, Size)> {
+        picture().prop_flat_map(|picture| {
+            let size = picture.size;
+            (Just(picture), target(size))
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn every_fast_filter_equals_its_plain_twin((source, to) in picture_and_target()) {
+            prop_assert_eq!(nearest::resize(&source, to), plain::nearest(&source, to));
+            prop_assert_eq!(area::resize(&source, to), plain::area(&source, to));
+            prop_assert_eq!(taps::linear(&source, to), plain::linear(&source, to));
+            prop_assert_eq!(cubic::resize(&source, to), plain::cubic(&source, to));
+            for kernel in [&pillow::LANCZOS, &pillow::BICUBIC, &pillow::BILINEAR, &pillow::BOX] {
+                prop_assert_eq!(pillow::resize(&source, to, kernel), plain::pillow(&source, to, kernel));
+            }
+        }
+    }
+
+    #[test]
+    fn one_thread_and_many_give_the_same_bytes() {
+        let size = Size::new(301, 407);
+        let data = (0..size.area() * 3).map(|i| (i * i % 251) as u8).collect();
+        let source = Raster { size, channels: 3, data };
+        let with_threads = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let filters = [Resample::Cv2Area, Resample::Cv2Linear, Resample::Cv2Cubic, Resample::PillowLanczos];
+            pool.install(|| filters.map(|filter| resize(&source, Size::new(211, 283), filter)))
+        };
+        assert_eq!(with_threads(1), with_threads(5));
+    }
+
+    #[test]
+    fn multiplying_by_alpha_rounds_to_nearest_and_dividing_rounds_down() {
+        let source =
+            Raster { size: Size::new(3, 1), channels: 4, data: vec![255, 100, 1, 128, 9, 9, 9, 0, 7, 8, 9, 255] };
+        let mut picture = alpha::multiplied(&source);
+        assert_eq!(picture.data, [128, 50, 1, 128, 0, 0, 0, 0, 7, 8, 9, 255]);
+        alpha::divide(&mut picture);
+        assert_eq!(picture.data, [255, 99, 1, 128, 0, 0, 0, 0, 7, 8, 9, 255]);
+    }
+}
