@@ -2,7 +2,7 @@
 //!
 //! Owns the filters of OpenCV 4.10 and Pillow 13 that trainers use, on 8-bit pictures; every rounding of theirs is
 //! part of the contract, since a level more or less is another latent. Refuses nothing: an empty side, on either
-//! end, gives a picture of zeros.
+//! end, gives a picture of zeros. How large a target may be is the caller's to bound.
 //!
 //! | module | filters |
 //! |---|---|
