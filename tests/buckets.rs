@@ -281,6 +281,17 @@ proptest! {
     }
 
     #[test]
+    fn no_size_at_all_panics(settings in store_settings(), width: u32, height: u32, upscale: bool) {
+        for source in [Size::new(width, height), Size::new(width, 1), Size::new(u32::MAX, height)] {
+            let ours = StoreBuckets::new(settings).unwrap().assign(source);
+            let theirs = SdScriptsBuckets::new(sd_scripts::Settings { upscale, ..sd_settings() }).unwrap().assign(source);
+            for assignment in [ours, theirs].into_iter().flatten() {
+                prop_assert!(holds_its_crop(&assignment));
+            }
+        }
+    }
+
+    #[test]
     fn mirrored_pictures_get_mirrored_buckets(settings in store_settings(), source in source()) {
         let rule = StoreBuckets::new(settings).unwrap();
         let mirrored = rule.assign(source.transposed()).ok();
@@ -295,7 +306,7 @@ proptest! {
         let rule = SdScriptsBuckets::new(sd_scripts::Settings { step, upscale, enabled, ..sd_settings() }).unwrap();
         if let Ok(assignment) = rule.assign(source) {
             prop_assert!(holds_its_crop(&assignment));
-            prop_assert!(upscale || !enabled || assignment.upscale(source) <= 1.001);
+            prop_assert!(upscale || !enabled || assignment.upscale(source) <= 1.0);
         }
     }
 }

@@ -150,7 +150,7 @@ impl BucketRule for StoreBuckets {
 
 fn ensure_fixed(size: Size, settings: &Settings) -> Result<(), String> {
     let Settings { max_area, step, .. } = *settings;
-    if size.is_empty() || size.width % step != 0 || size.height % step != 0 {
+    if size.is_empty() || !size.width.is_multiple_of(step) || !size.height.is_multiple_of(step) {
         return Err(format!("the one bucket {size} has a side that is no multiple of the step {step}"));
     }
     if size.area() > max_area {

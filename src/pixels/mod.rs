@@ -1,1 +1,5 @@
 //! stub
+pub mod raster;
+pub mod resize;
+
+pub use raster::Raster;
