@@ -366,3 +366,19 @@ fn a_jpeg_whose_header_promises_more_rows_than_it_holds_is_damaged() {
     jpeg[frame + 5..frame + 7].copy_from_slice(&6000_u16.to_be_bytes());
     assert_eq!(decode(&jpeg).unwrap_err().message, "JPEG is corrupt: its picture data ends before the last row");
 }
+
+#[test]
+fn a_file_of_any_format_cut_within_its_picture_is_damaged() {
+    let cuts = [
+        ("hazards/plain.bmp", 9269),
+        ("hazards/rgba_hidden.png", 203),
+        // Within the first of three frames.
+        ("hazards/anim.gif", 312),
+        ("sd-scripts/pixels/images/webp_lossy_200x150.webp", 5097),
+        ("sd-scripts/pixels/images/webp_lossless_200x150.webp", 15000),
+    ];
+    for (path, length) in cuts {
+        assert!(decode(&read(path)).is_ok(), "{path}");
+        assert_eq!(decode(&read(path)[..length]).unwrap_err().kind, Kind::Damaged, "{path} cut at {length}");
+    }
+}

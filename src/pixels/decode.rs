@@ -3,6 +3,9 @@
 //! JPEG goes through libjpeg, the rest through the `image` crate; of an animation the first frame counts. The number
 //! of declared pixels is checked before anything is decoded, whatever the format. A file that is cut or corrupt is
 //! refused: half a picture is no picture.
+//!
+//! Pillow's values but for two kinds of TIFF, where a sample may be off by one level: CMYK, and JPEG inside. Palette and
+//! gray-with-alpha TIFF are refused as unsupported. Unlike Pillow, a tRNS chunk counts for 16-bit gray too.
 
 use super::format::Format;
 use super::raster::Raster;
@@ -59,7 +62,10 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, Refusal> {
     match format {
         Format::Jpeg => decode_jpeg(bytes),
         Format::Png => decode_other(bytes, format, ImageFormat::Png),
-        Format::WebP => decode_other(bytes, format, ImageFormat::WebP),
+        Format::WebP => {
+            ensure_whole_riff(bytes)?;
+            decode_other(bytes, format, ImageFormat::WebP)
+        }
         Format::Bmp => decode_other(bytes, format, ImageFormat::Bmp),
         Format::Tiff => decode_other(bytes, format, ImageFormat::Tiff),
         Format::Gif => decode_other(bytes, format, ImageFormat::Gif),
@@ -90,6 +96,16 @@ fn inverted_cmyk_to_rgb([c, m, y, k]: [u8; 4]) -> [u8; 3] {
         // At most 255 * 255, so the difference stays within 0..=light.
         (light - (((ink >> 8) + ink) >> 8)) as u8
     })
+}
+
+/// Refuses a WebP shorter than its RIFF header says, as libwebp does: the lossy decoder would fill in the last bytes.
+fn ensure_whole_riff(webp: &[u8]) -> Result<(), Refusal> {
+    let declared =
+        webp.get(4..8).and_then(<[u8]>::first_chunk).map_or(0, |size| u64::from(u32::from_le_bytes(*size)) + 8);
+    if (webp.len() as u64) < declared {
+        return Err(Refusal::damaged(format!("WebP is cut: holds {} of {declared} bytes", webp.len())));
+    }
+    Ok(())
 }
 
 fn decode_other(bytes: &[u8], format: Format, as_format: ImageFormat) -> Result<Decoded, Refusal> {
