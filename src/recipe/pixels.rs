@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Raised in the commit that changes a pixel: a decoder, a filter, a rounding.
 ///
-/// Part of every key. Decoders: mozjpeg for gray and RGB JPEG, zune-jpeg for CMYK, the `image` crate for the rest.
+/// Part of every key. Decoders: mozjpeg for JPEG, the `image` crate for the rest.
 pub const PIXELS_REV: u32 = 1;
 
 /// Everything that shapes the pixels of one entry, resolved for one image.
