@@ -1,0 +1,97 @@
+//! Which model family a weights file is of, as far as its keys can tell.
+
+use crate::recipe::Family;
+
+/// What the keys of a file say about its family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DetectedFamily {
+    /// A full checkpoint: its other networks name the family.
+    Known(Family),
+    /// A bare VAE fits several families, whose encoders are laid out alike.
+    Ambiguous {
+        /// All that fit.
+        candidates: &'static [Family],
+        /// The one to take unless the user says otherwise.
+        default: Family,
+    },
+}
+
+impl DetectedFamily {
+    /// The family itself, or the default of those that fit.
+    pub const fn resolve(self) -> Family {
+        match self {
+            Self::Known(family) => family,
+            Self::Ambiguous { default, .. } => default,
+        }
+    }
+
+    /// From all keys of a file and the latent's channels, 4 or 16.
+    ///
+    /// A checkpoint whose family has another latent than the encoder found in it is no evidence.
+    pub(super) fn of<'a>(keys: impl Iterator<Item = &'a str>, latent_channels: usize) -> Self {
+        match keys.filter_map(evidence).min().map(|(_, family)| family) {
+            Some(family) if family.latent_channels() == latent_channels => Self::Known(family),
+            _ if latent_channels == 4 => {
+                Self::Ambiguous { candidates: &[Family::Sd15, Family::Sdxl], default: Family::Sdxl }
+            }
+            _ => Self::Ambiguous { candidates: &[Family::Sd3, Family::Flux], default: Family::Flux },
+        }
+    }
+}
+
+/// What one key proves, with its rank: text encoders outrank the U-Net's `label_emb`, which SD 2 unCLIP has as well.
+///
+/// SD 2 (`cond_stage_model.model`) counts as [`Family::Sd15`]: same encoder, same conventions.
+fn evidence(key: &str) -> Option<(u8, Family)> {
+    const MARKS: [(&str, u8, Family); 6] = [
+        ("cond_stage_model.transformer.", 0, Family::Sd15),
+        ("cond_stage_model.model.", 0, Family::Sd15),
+        ("conditioner.embedders.1.", 0, Family::Sdxl),
+        ("joint_blocks.", 0, Family::Sd3),
+        ("double_blocks.", 0, Family::Flux),
+        ("label_emb.", 1, Family::Sdxl),
+    ];
+    let at_a_segment = |mark: &str| key.match_indices(mark).any(|(at, _)| at == 0 || key.as_bytes()[at - 1] == b'.');
+    MARKS.iter().find(|(mark, ..)| at_a_segment(mark)).map(|&(_, rank, family)| (rank, family))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_checkpoint_names_its_family() {
+        let table = [
+            ("cond_stage_model.transformer.text_model.final_layer_norm.bias", 4, Family::Sd15),
+            ("cond_stage_model.model.transformer.resblocks.0.ln_1.bias", 4, Family::Sd15),
+            ("conditioner.embedders.1.model.ln_final.bias", 4, Family::Sdxl),
+            ("model.diffusion_model.label_emb.0.0.bias", 4, Family::Sdxl),
+            ("model.diffusion_model.joint_blocks.0.x_block.attn.qkv.bias", 16, Family::Sd3),
+            ("model.diffusion_model.double_blocks.0.img_attn.qkv.bias", 16, Family::Flux),
+            ("double_blocks.0.img_attn.qkv.bias", 16, Family::Flux),
+        ];
+        for (key, channels, family) in table {
+            assert_eq!(DetectedFamily::of([key].into_iter(), channels), DetectedFamily::Known(family), "{key}");
+        }
+    }
+
+    #[test]
+    fn sd2_unclip_is_not_taken_for_sdxl_whatever_the_order_of_its_keys() {
+        let keys = ["model.diffusion_model.label_emb.0.0.bias", "cond_stage_model.model.positional_embedding"];
+        assert_eq!(DetectedFamily::of(keys.into_iter(), 4), DetectedFamily::Known(Family::Sd15));
+        assert_eq!(DetectedFamily::of(keys.into_iter().rev(), 4), DetectedFamily::Known(Family::Sd15));
+    }
+
+    #[test]
+    fn a_bare_vae_is_ambiguous_and_defaults_to_the_newer_family() {
+        let family = |channels| DetectedFamily::of(["encoder.conv_in.weight"].into_iter(), channels).resolve();
+        assert_eq!(family(4), Family::Sdxl);
+        assert_eq!(family(16), Family::Flux);
+    }
+
+    #[test]
+    fn a_family_with_another_latent_is_no_evidence() {
+        let found = DetectedFamily::of(["double_blocks.0.img_attn.qkv.bias"].into_iter(), 4);
+        assert_eq!(found.resolve(), Family::Sdxl);
+    }
+}
