@@ -1,1 +1,3 @@
-//! stub
+//! Reports as data for `--json` and as text for people. Nothing is printed here.
+
+pub mod scan;
