@@ -126,7 +126,7 @@ pub fn check_bytes(name: &str, bytes: &[u8]) -> Option<Problem> {
         Err(error) => {
             let at = error.valid_up_to();
             let message = format!("is not UTF-8: byte 0x{:02x} at offset {at}", bytes[at]);
-            return Some(encoding(message).with_hint(to_utf8("WINDOWS-1252")));
+            return Some(encoding(message).with_hint(to_utf8("ENCODING")));
         }
     };
     let words = text.strip_prefix('\u{feff}');

@@ -2,7 +2,8 @@
 //!
 //! The container is walked, not decoded. Pixels are decoded only where nothing else can tell: for transparency, where
 //! there is an alpha channel; where an end marker is missing (a JPEG that lacks just its last two bytes decodes whole
-//! and is no problem, one that lacks rows is damaged); and for everything in a deep scan.
+//! and is no problem, one that lacks rows is damaged); for TIFF and rare variants of other formats, which may not be
+//! read at all; and for everything in a deep scan.
 
 use super::read;
 use super::structure::{self, Facts};
@@ -12,7 +13,9 @@ use crate::pixels::{Format, MAX_PIXELS, decode, is_transparent};
 use crate::problem::{Kind, Problem};
 use crate::units::Size;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// Raised whenever the same bytes would give another [`Probed`]: what an older version remembered is then read anew.
 pub const PROBE_REV: u32 = 1;
@@ -109,7 +112,7 @@ pub fn probe(name: &str, bytes: &[u8], deep: bool) -> Probed {
 
 fn to_probe(format: Format, facts: &Facts) -> Probe {
     let profile = match &facts.icc {
-        Some(profile) if is_srgb(profile) => Profile::Srgb,
+        Some(profile) if is_srgb_remembered(profile) => Profile::Srgb,
         Some(_) => Profile::Other,
         None if facts.says_srgb => Profile::Srgb,
         None => Profile::None,
@@ -126,6 +129,25 @@ fn to_probe(format: Format, facts: &Facts) -> Probe {
         frames: facts.frames,
         extended_webp: facts.extended_webp,
     }
+}
+
+/// [`is_srgb`], asked once for each of the few profiles that a dataset's pictures share: it tries a lattice of colours.
+fn is_srgb_remembered(profile: &[u8]) -> bool {
+    /// More distinct profiles than this are judged anew each time.
+    const MOST: usize = 1024;
+    static JUDGED: Mutex<BTreeMap<[u8; 32], bool>> = Mutex::new(BTreeMap::new());
+    let identity = *blake3::hash(profile).as_bytes();
+    // Each entry is whole or absent, so a map left behind by a panic is as good as new.
+    let judged = || JUDGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&verdict) = judged().get(&identity) {
+        return verdict;
+    }
+    let verdict = is_srgb(profile);
+    let mut judged = judged();
+    if judged.len() < MOST {
+        judged.insert(identity, verdict);
+    }
+    verdict
 }
 
 /// Judges a file by its structure and, where that does not tell, by its pixels.
@@ -146,7 +168,7 @@ fn check(
         let message = format!("{} is {fault}", format.name());
         return Some(Problem::error(name, Kind::Damaged, message).with_hint("fetch or export it again"));
     }
-    if !(probed.deep || facts.end_missing || facts.alpha_channel) {
+    if !(probed.deep || facts.undecided || facts.alpha_channel) {
         return None;
     }
     // Four bytes a pixel, decoded.

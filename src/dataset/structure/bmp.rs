@@ -1,6 +1,7 @@
 //! Windows bitmaps: the header, and whether as many bytes of pixels follow as it asks for.
 //!
-//! Run-length coded bitmaps do not tell their length; only that their data begins inside the file is checked.
+//! Run-length coded bitmaps do not tell their length; beyond that their data begins inside the file, the decoder
+//! decides.
 
 use super::bytes::Bytes;
 use super::{Facts, Fault, corrupt, cut};
@@ -25,7 +26,10 @@ pub(super) fn walk(bmp: &[u8], facts: &mut Facts) -> Result<(), Fault> {
             let row = (u64::from(header.size.width) * u64::from(header.bits_per_pixel)).div_ceil(32) * 4;
             row.saturating_mul(u64::from(header.size.height))
         }
-        _ => 1,
+        _ => {
+            facts.undecided = true;
+            1
+        }
     };
     let there = (bmp.len() as u64).saturating_sub(u64::from(header.data_offset));
     if there < needed { Err(format!("cut: holds {there} of {needed} bytes of pixels")) } else { Ok(()) }

@@ -1,7 +1,7 @@
 //! GIF (GIF89a): blocks from the logical screen to the trailer.
 //!
 //! A file that ends between two blocks after at least one frame may lack only its trailer: the first frame, the only
-//! one that is used, is left to the decoder (`end_missing`).
+//! one that is used, is left to the decoder (`undecided`).
 
 use super::bytes::Bytes;
 use super::{Facts, Fault, corrupt, cut};
@@ -18,7 +18,7 @@ pub(super) fn walk(gif: &[u8], facts: &mut Facts) -> Result<(), Fault> {
         match bytes.u8() {
             Some(0x3b) if frames > 0 => break,
             None if frames > 0 => {
-                facts.end_missing = true;
+                facts.undecided = true;
                 break;
             }
             Some(0x3b) => return Err(corrupt("it holds no frame")),
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn only_a_missing_trailer_is_forgiven() {
         let (facts, whole) = verdict(&[SCREEN, FRAME]);
-        assert_eq!((whole, facts.end_missing), (Ok(()), true));
+        assert_eq!((whole, facts.undecided), (Ok(()), true));
         assert!(verdict(&[SCREEN, &FRAME[..FRAME.len() - 1]]).1.unwrap_err().starts_with("cut"));
         assert!(verdict(&[SCREEN]).1.unwrap_err().starts_with("cut"));
         assert!(verdict(&[SCREEN, b";"]).1.unwrap_err().starts_with("corrupt"));

@@ -1,8 +1,8 @@
 //! JPEG (ITU-T T.81): markers, the frame header, and scans up to the end marker.
 //!
 //! A file that ends inside a scan may lack the two bytes of its end marker or half its rows: entropy-coded data does
-//! not say how long it is. Such a file is left to the decoder, which knows (`end_missing`). Bytes after the end marker
-//! are fine: cameras put previews there.
+//! not say how long it is. Such a file is left to the decoder, which knows (`undecided`), and so are rare processes.
+//! Bytes after the end marker are fine: cameras put previews there.
 
 use super::bytes::Bytes;
 use super::{Facts, Fault, corrupt, cut, ifd};
@@ -23,7 +23,7 @@ pub(super) fn walk(jpeg: &[u8], facts: &mut Facts) -> Result<(), Fault> {
     loop {
         let Some(marker) = next_marker(&mut bytes) else {
             facts.icc = profile.join();
-            facts.end_missing = has_scan;
+            facts.undecided |= has_scan;
             return if has_scan { Ok(()) } else { Err(cut("before its picture data begins")) };
         };
         match marker {
@@ -37,11 +37,15 @@ pub(super) fn walk(jpeg: &[u8], facts: &mut Facts) -> Result<(), Fault> {
         let Some(payload) = segment(&mut bytes)? else {
             facts.icc = profile.join();
             // A marker cut behind a scan may be the next scan's or all that is missing: the decoder counts scans.
-            facts.end_missing = has_scan;
+            facts.undecided |= has_scan;
             return if has_scan { Ok(()) } else { Err(cut("inside its header")) };
         };
         match marker {
-            0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => read_frame(payload, facts)?,
+            0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
+                read_frame(payload, facts)?;
+                // Baseline, extended and progressive with 8 bits are read; of other kinds the decoder knows.
+                facts.undecided |= marker > 0xc2 || facts.bits != 8;
+            }
             APP1 if !has_exif => {
                 if let Some(exif) = payload.strip_prefix(b"Exif\0\0") {
                     has_exif = true;
@@ -146,14 +150,14 @@ mod tests {
     fn stuffed_bytes_restarts_and_fill_are_passed_and_bytes_after_the_end_are_fine() {
         let (facts, whole) = verdict(&jpeg(&[7, 0xff, 0, 9, 0xff, 0xd3, 5], b"\xff\xff\xff\xd9trailing"));
         assert_eq!(whole, Ok(()));
-        assert_eq!((facts.size, facts.gray, facts.end_missing), (Size::new(3, 2), true, false));
+        assert_eq!((facts.size, facts.gray, facts.undecided), (Size::new(3, 2), true, false));
     }
 
     #[test]
     fn a_missing_end_is_left_to_the_decoder() {
         for tail in [&b""[..], b"\xff", b"\xff\xff"] {
             let (facts, whole) = verdict(&jpeg(&[7; 100], tail));
-            assert_eq!((whole, facts.end_missing), (Ok(()), true), "{tail:?}");
+            assert_eq!((whole, facts.undecided), (Ok(()), true), "{tail:?}");
         }
     }
 

@@ -47,8 +47,8 @@ pub(super) struct Facts {
     pub frames: u32,
     /// A WebP with an extended header.
     pub extended_webp: bool,
-    /// The end marker is missing, and only the pixels can tell whether anything else is.
-    pub end_missing: bool,
+    /// Only the decoder can tell whether the picture is whole and of a kind that is read.
+    pub undecided: bool,
 }
 
 impl Default for Facts {
@@ -63,7 +63,7 @@ impl Default for Facts {
             says_srgb: false,
             frames: 1,
             extended_webp: false,
-            end_missing: false,
+            undecided: false,
         }
     }
 }
@@ -151,7 +151,7 @@ mod tests {
             let format = Format::sniff(&bytes).expect(name);
             for length in 0..bytes.len() - 1 {
                 let (facts, verdict) = walk(format, &bytes[..length]);
-                assert!(verdict.is_err() || facts.end_missing, "{name} cut at {length}");
+                assert!(verdict.is_err() || facts.undecided, "{name} cut at {length}");
             }
         }
     }

@@ -1,4 +1,6 @@
 //! TIFF 6.0 and BigTIFF: the first directory, its strips or tiles, and the chain of pages.
+//!
+//! The format has more compressions and sample layouts than any decoder reads, so the last word is the decoder's.
 
 use super::ifd::{self, Entry, Tiff};
 use super::{Facts, Fault, corrupt, cut};
@@ -46,6 +48,7 @@ pub(super) fn walk(tiff: &[u8], facts: &mut Facts) -> Result<(), Fault> {
     }
     facts.size = Size::new(width, height);
     facts.frames = count_pages(file, next);
+    facts.undecided = true;
     match (strips, tiles) {
         ((Some(offsets), Some(lengths)), _) | (_, (Some(offsets), Some(lengths))) => {
             ensure_inside(&offsets, &lengths, tiff.len() as u64)
