@@ -6,7 +6,7 @@ use prebake::hash::ContentHash;
 use prebake::problem::{Kind, Problem};
 use prebake::progress::{Cancel, Silent};
 use prebake::report::scan::ScanReport;
-use prebake::store::FileStat;
+use prebake::store::{FileStat, Index};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -229,6 +229,21 @@ fn a_known_file_is_not_read_again_and_gives_the_same_report() {
     assert_eq!(scan_with(&memory, folder.path(), false), first);
     assert_eq!(memory.hits.load(Ordering::Relaxed), 2);
     assert_eq!(kinds(&first, "cut.png"), [Kind::Damaged, Kind::CaptionMissing]);
+}
+
+#[test]
+fn the_index_serves_a_second_scan_with_the_same_report() {
+    let folder = settled_folder();
+    let scan_indexed = || {
+        let (index, warning) = Index::open(folder.path());
+        assert_eq!(warning, None);
+        let options = ScanOptions::default();
+        let dataset = scan(folder.path(), &options, &index, &Silent, &Cancel::default()).unwrap();
+        let stat = FileStat::of(&std::fs::metadata(folder.path().join("a.bmp")).unwrap());
+        assert!(Known::image(&index, b"a.bmp", &stat).is_some());
+        dataset
+    };
+    assert_eq!(scan_indexed(), scan_indexed());
 }
 
 #[test]

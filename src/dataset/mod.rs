@@ -6,12 +6,12 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`walk`] | which files lie there: images by name or content, others, what is left out |
+//! | [`mod@walk`] | which files lie there: images by name or content, others, what is left out |
 //! | [`probe`] | one file's bytes → format, size, orientation … and whether it is whole |
 //! | [`hazards`] | facts that harm training, in words |
 //! | [`captions`] | which caption belongs to which image, and whether it can be read |
 //! | [`known`] | what an earlier scan found out |
-//! | [`scan`] | all of it over a folder, in parallel |
+//! | [`mod@scan`] | all of it over a folder, in parallel |
 
 pub mod captions;
 pub mod hazards;

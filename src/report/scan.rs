@@ -84,9 +84,9 @@ impl<'a> SampleReport<'a> {
 pub fn text(dataset: &Dataset) -> String {
     let usable = dataset.images.iter().filter(|image| image.usable).count();
     let mut out = format!(
-        "{} images ({usable} usable), {} captions, {}\n",
-        dataset.images.len(),
-        dataset.captions,
+        "{} ({usable} usable), {}, {}\n",
+        counted(dataset.images.len(), "image"),
+        counted(dataset.captions, "caption"),
         human_bytes(dataset.bytes)
     );
     let mut groups: BTreeMap<(Severity, Kind), Vec<&Problem>> = BTreeMap::new();
@@ -97,6 +97,11 @@ pub fn text(dataset: &Dataset) -> String {
         push_group(&mut out, severity, kind, &problems);
     }
     out
+}
+
+/// `1 image`, `2 images`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn push_group(out: &mut String, severity: Severity, kind: Kind, problems: &[&Problem]) {
@@ -193,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_text_puts_errors_first_and_escapes_file_names() {
-        let wanted = "2 images (1 usable), 1 captions, 2.0 KiB\n\n\
+        let wanted = "2 images (1 usable), 1 caption, 2.0 KiB\n\n\
             error: damaged (1)\n  `b\\n.jpg` JPEG is cut\n  hint: fetch it again\n\n\
             warning: oriented (1)\n  `a.jpg` has EXIF orientation 6\n";
         assert_eq!(text(&dataset()), wanted);
