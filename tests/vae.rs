@@ -147,7 +147,6 @@ fn latents_equal_those_of_diffusers_in_all_key_styles() {
     let io = read(&data("sdxl_tiny_io"));
     for (style, path) in key_styles(dir.path()) {
         let (mean, logvar) = worst(&encoder(&Weights::open(&path).unwrap(), Precision::F32), &io);
-        println!("{style}: mean {mean:e}, logvar {logvar:e}");
         assert!(mean <= TOLERANCE && logvar <= TOLERANCE, "{style}: mean off by {mean:e}, logvar by {logvar:e}");
     }
 }
@@ -157,7 +156,6 @@ fn sixteen_channel_latents_without_quant_conv_equal_those_of_diffusers() {
     let weights = Weights::open(&data("flux_tiny_f16")).unwrap();
     assert_eq!((weights.layout().latent_channels, weights.layout().quant_conv), (16, false));
     let (mean, logvar) = worst(&encoder(&weights, Precision::F32), &read(&data("flux_tiny_io")));
-    println!("flux: mean {mean:e}, logvar {logvar:e}");
     assert!(mean <= TOLERANCE && logvar <= TOLERANCE, "mean off by {mean:e}, logvar by {logvar:e}");
 }
 
@@ -176,7 +174,6 @@ fn latents_equal_those_that_sd_scripts_cached_for_four_families() {
         let scaled = |z: &f32| if family == "flux" { 0.3611 * (z - 0.1159) } else { *z };
         let ours: Vec<f32> = posterior.mean.iter().map(scaled).collect();
         let off = difference(&ours, &floats(&golden[family].2));
-        println!("{family}: {off:e}");
         assert!(off <= TOLERANCE, "{family} is off by {off:e}");
         assert!(posterior.logvar.iter().all(|&v| v == -30.0), "{family}: the log-variance is at its lower limit");
     }
@@ -271,7 +268,6 @@ fn half_precisions_round_and_stay_near() {
     // A rounding is 2^-11 (f16) or 2^-8 (bf16) of a value; about twenty layers add up to some tens of them.
     for (precision, least, most) in [(Precision::F16, 1e-4, 2e-2), (Precision::Bf16, 1e-3, 1e-1)] {
         let (mean, _) = worst(&encoder(&weights, precision), &io);
-        println!("{}: mean {mean:e}", precision.name());
         assert!(mean > least && mean < most, "{} is off by {mean:e}", precision.name());
     }
 }

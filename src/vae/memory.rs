@@ -4,11 +4,12 @@
 //! the first level, the f32 encoder holds four: the block's input, the running value, and two in the norm or the
 //! convolution at hand. Half types norm in f32, and bf16 multiplies in f32 as well, so they save little.
 //!
-//! Measured on 2026-12-01, 2-core AMD EPYC (Zen 3), Linux, glibc: growth of VmHWM over the loaded encoder, in u.
+//! Measured on 2026-12-01, 2-core AMD EPYC (Zen 3), Linux, glibc: growth of VmHWM, reset once the
+//! encoder is loaded, in u. (While it loads, the file's mapped pages count as well; the system may drop them.)
 //!
 //! | encoder, size | f32 | f16 | bf16 | u |
 //! |---|---|---|---|---|
-//! | 128–512 channels, 256² | 4.29 | 4.07 | 4.72 | 32 MiB |
+//! | 128–512 channels, 256² | 4.29 | 3.68 | 4.72 | 32 MiB |
 //! | 128–512 channels, 512² | 4.13 | – | – | 128 MiB |
 //! | 32–128 channels, 512² | 4.36 | 3.81 | 4.81 | 32 MiB |
 
@@ -22,7 +23,8 @@ const FIXED_BYTES: u64 = 32 << 20;
 
 /// Estimated peak bytes of [`Encoder::encode`](crate::vae::Encoder::encode) on the CPU, weights included.
 ///
-/// An upper estimate for pictures of `size`: within 5 % above the measurements of this module, plus a fixed 32 MiB.
+/// An upper estimate for pictures of `size`: up to 5 % above the greatest measurement of this module, plus a fixed
+/// 32 MiB (31 MiB were measured at 64²).
 /// Pictures of a batch are encoded one by one, so `batch` adds only their posteriors. The caller's pixels are not
 /// counted. Saturates instead of overflowing.
 pub fn peak_bytes(layout: &EncoderLayout, size: Size, batch: usize, precision: Precision) -> u64 {
@@ -46,7 +48,7 @@ pub fn weight_bytes(layout: &EncoderLayout, precision: Precision) -> u64 {
 fn tenths_of_level(precision: Precision) -> u64 {
     match precision {
         Precision::F32 => 44,
-        Precision::F16 => 41,
+        Precision::F16 => 39,
         Precision::Bf16 => 49,
     }
 }
@@ -69,13 +71,11 @@ mod tests {
 
     #[test]
     fn the_estimate_lies_just_above_what_was_measured() {
-        let measured = [(256, Precision::F32, 4.29), (256, Precision::F16, 4.07), (256, Precision::Bf16, 4.72)];
-        for (side, precision, units) in measured {
-            let size = Size::new(side, side);
-            let activations = peak_bytes(&sdxl(), size, 1, precision) - weight_bytes(&sdxl(), precision) - FIXED_BYTES;
-            let measured = units * (128 * 4 * size.area()) as f64;
-            let ratio = activations as f64 / measured;
-            assert!((1.0..1.05).contains(&ratio), "{} at {side}: {ratio}", precision.name());
+        for (precision, measured) in [(Precision::F32, 4.36), (Precision::F16, 3.81), (Precision::Bf16, 4.81)] {
+            let size = Size::new(512, 512);
+            let activations = peak_bytes(&sdxl(), size, 0, precision) - weight_bytes(&sdxl(), precision) - FIXED_BYTES;
+            let ratio = activations as f64 / (measured * (128 * 4 * size.area()) as f64);
+            assert!((1.0..1.05).contains(&ratio), "{}: {ratio}", precision.name());
         }
     }
 
