@@ -62,6 +62,7 @@ impl CandleEncoder {
 
 struct DownBlock {
     resnets: Vec<Resnet>,
+    /// Weights at `downsamplers.0.conv`.
     downsampler: Option<Conv2d>,
 }
 
@@ -80,11 +81,11 @@ impl DownBlock {
         for resnet in &self.resnets {
             x = resnet.forward(x)?;
         }
-        match &self.downsampler {
-            // Padded at the right and the bottom only, so that an even side halves exactly.
-            Some(conv) => conv.forward(&x.pad_with_zeros(D::Minus1, 0, 1)?.pad_with_zeros(D::Minus2, 0, 1)?),
-            None => Ok(x),
-        }
+        let Some(downsampler) = &self.downsampler else { return Ok(x) };
+        // Padded at the right and the bottom only, so that an even side halves exactly.
+        x = x.pad_with_zeros(D::Minus1, 0, 1)?;
+        x = x.pad_with_zeros(D::Minus2, 0, 1)?;
+        downsampler.forward(&x)
     }
 }
 
