@@ -56,9 +56,6 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
-    /// Pixels that could not be had from an image file.
-    #[error("{0}")]
-    Pixels(String),
     /// A device that is absent or cannot do what was asked.
     #[error("{message}")]
     Device {

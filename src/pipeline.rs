@@ -2,11 +2,12 @@
 //!
 //! Decoded pictures differ a hundredfold in size, so the queue is bounded by bytes, not by items. Jobs are started
 //! in order and their results are handed over in order, so the consumer's batches do not depend on thread timing.
-//! Shutdown: workers end when the jobs are spent or a stop was asked for; the consumer ends after the last result.
+//! Shutdown: workers end when the jobs are spent, a stop was asked for or the consumer left; the consumer ends after the
+//! last result or at a stop.
 
 use crate::progress::Cancel;
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What [`run`] is given besides its jobs.
 #[derive(Clone, Debug)]
@@ -19,12 +20,12 @@ pub struct Limits {
 }
 
 /// Holds a result's bytes against the budget until it is dropped.
-pub struct Permit<'a> {
-    shared: &'a Shared,
+pub struct Permit {
+    shared: Arc<Shared>,
     bytes: u64,
 }
 
-impl Drop for Permit<'_> {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.in_flight -= self.bytes;
@@ -38,6 +39,8 @@ struct State {
     in_flight: u64,
     /// Jobs claimed whose results the consumer has not taken yet.
     outstanding: usize,
+    /// No job may start any more: the consumer left, or a worker panicked.
+    stopped: bool,
 }
 
 #[derive(Default)]
@@ -47,48 +50,65 @@ struct Shared {
 }
 
 impl Shared {
+    fn stop(&self) {
+        self.lock().stopped = true;
+        self.room.notify_all();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct Results<R> {
-    ready: Mutex<(BTreeMap<usize, (R, u64)>, usize)>,
+    ready: Mutex<Ready<R>>,
     arrived: Condvar,
+}
+
+struct Ready<R> {
+    /// Results that the consumer has not taken, with the bytes they hold.
+    results: BTreeMap<usize, (R, u64)>,
+    /// Workers that have not left.
+    workers: usize,
 }
 
 /// Runs `work` over `jobs` on worker threads and `consume` on this one, in the order of `jobs`.
 ///
-/// `cost` is the number of bytes that a job holds while in flight. After a cancel no new job is started; results of
-/// started jobs are still consumed.
+/// `cost` is the number of bytes that a job holds while in flight. After a cancel no job is started and no result is
+/// consumed any more. A panic in `work` ends the run, and the panic goes on when the workers are joined.
 pub fn run<J: Sync, R: Send>(
     jobs: &[J],
     limits: &Limits,
     cancel: &Cancel,
     cost: impl Fn(&J) -> u64 + Sync,
     work: impl Fn(&J) -> R + Sync,
-    mut consume: impl FnMut(usize, R, Permit<'_>),
+    mut consume: impl FnMut(usize, R, Permit),
 ) {
     let threads = limits.threads.clamp(1, jobs.len().max(1));
-    let shared = Shared::default();
-    let results = Results { ready: Mutex::new((BTreeMap::new(), threads)), arrived: Condvar::new() };
+    let shared = Arc::new(Shared::default());
+    let results =
+        Results { ready: Mutex::new(Ready { results: BTreeMap::new(), workers: threads }), arrived: Condvar::new() };
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let _leaving = Leaving(&results);
+                let _leaving = Leaving { shared: &shared, results: &results };
                 while let Some((index, bytes)) = claim(&shared, jobs, limits.budget, cancel, &cost) {
                     let result = work(&jobs[index]);
                     let mut ready = results.ready.lock().unwrap_or_else(PoisonError::into_inner);
-                    ready.0.insert(index, (result, bytes));
+                    ready.results.insert(index, (result, bytes));
                     results.arrived.notify_all();
                 }
             });
         }
+        let _stopping = Stopping(&shared);
         for index in 0..jobs.len() {
+            if cancel.is_cancelled() {
+                break;
+            }
             let Some((result, bytes)) = results.take(index) else { break };
             shared.lock().outstanding -= 1;
             shared.room.notify_all();
-            consume(index, result, Permit { shared: &shared, bytes });
+            consume(index, result, Permit { shared: Arc::clone(&shared), bytes });
         }
     });
 }
@@ -103,7 +123,7 @@ fn claim<J>(
 ) -> Option<(usize, u64)> {
     let mut state = shared.lock();
     loop {
-        if cancel.is_cancelled() || state.next >= jobs.len() {
+        if state.stopped || cancel.is_cancelled() || state.next >= jobs.len() {
             return None;
         }
         let bytes = cost(&jobs[state.next]);
@@ -122,10 +142,10 @@ impl<R> Results<R> {
     fn take(&self, index: usize) -> Option<(R, u64)> {
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(result) = ready.0.remove(&index) {
+            if let Some(result) = ready.results.remove(&index) {
                 return Some(result);
             }
-            if ready.1 == 0 {
+            if ready.workers == 0 {
                 return None;
             }
             ready = self.arrived.wait(ready).unwrap_or_else(PoisonError::into_inner);
@@ -134,13 +154,28 @@ impl<R> Results<R> {
 }
 
 /// Signs a worker off, on a panic too, so that the consumer never waits for the dead.
-struct Leaving<'a, R>(&'a Results<R>);
+struct Leaving<'a, R> {
+    shared: &'a Shared,
+    results: &'a Results<R>,
+}
 
 impl<R> Drop for Leaving<'_, R> {
     fn drop(&mut self) {
-        let mut ready = self.0.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        ready.1 -= 1;
-        self.0.arrived.notify_all();
+        if std::thread::panicking() {
+            self.shared.stop();
+        }
+        let mut ready = self.results.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.workers -= 1;
+        self.results.arrived.notify_all();
+    }
+}
+
+/// Ends the workers when the consumer is done, by a cancel or a panic too.
+struct Stopping<'a>(&'a Shared);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 
@@ -240,6 +275,14 @@ mod tests {
                 cancel.cancel();
             },
         );
-        assert!((1..=4).contains(&consumed), "consumed {consumed}");
+        assert_eq!(consumed, 1);
+    }
+
+    #[test]
+    fn a_panic_in_a_worker_ends_the_run_instead_of_hanging_it() {
+        let jobs: Vec<u64> = (0..100).collect();
+        let work = |&job: &u64| assert!(job != 5, "this job breaks");
+        let run = || run(&jobs, &limits(3, 10), &Cancel::default(), |_| 5, work, |_, (), _| {});
+        assert!(std::panic::catch_unwind(run).is_err());
     }
 }

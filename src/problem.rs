@@ -70,8 +70,18 @@ pub enum Kind {
     Foreign,
 }
 
+impl Kind {
+    /// Its name in reports.
+    pub fn name(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(name)) => name,
+            other => unreachable!("a unit variant serialises as a string, not {other:?}"),
+        }
+    }
+}
+
 /// One problem of one file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Problem {
     /// Relative to the dataset, `/`-separated, bytes that are not UTF-8 as `\xNN`.
     pub path: String,

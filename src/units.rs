@@ -1,6 +1,8 @@
 //! Sizes, rectangles and byte counts: the units every room shares.
 
 use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::path::{Component, Path};
 
 /// Width and height in pixels. Serialises as `[width, height]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -128,9 +130,54 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A path for reports: `/`-separated, bytes that are not UTF-8 as `\xNN` with lower-case digits.
+pub fn display_path(path: &Path) -> String {
+    let mut text = String::new();
+    for component in path.components() {
+        let separate = !text.is_empty() && !text.ends_with('/');
+        match component {
+            Component::RootDir => text.push('/'),
+            other => {
+                if separate {
+                    text.push('/');
+                }
+                push_bytes(&mut text, other.as_os_str().as_encoded_bytes());
+            }
+        }
+    }
+    text
+}
+
+fn push_bytes(text: &mut String, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn a_path_is_shown_with_slashes() {
+        let path: PathBuf = ["one", "two", "ü.png"].iter().collect();
+        assert_eq!(display_path(&path), "one/two/ü.png");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn bytes_that_are_not_utf8_are_shown_in_hexadecimal() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        let path = Path::new("one").join(OsStr::from_bytes(b"caf\xe9\xff.png"));
+        assert_eq!(display_path(&path), "one/caf\\xe9\\xff.png");
+        assert_eq!(display_path(Path::new("/data/a.png")), "/data/a.png");
+    }
 
     #[test]
     fn byte_counts_are_powers_of_1024_with_or_without_the_i() {

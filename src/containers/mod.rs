@@ -70,6 +70,15 @@ impl Container {
         }
     }
 
+    /// True when a file's directory or header is intact, so that what [`Container::read`] refused in it is of another
+    /// tool's making, not damage.
+    pub fn is_whole(self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Npz => npz::is_whole(bytes),
+            Self::Safetensors => safetensors::is_whole(bytes),
+        }
+    }
+
     /// Reads a whole file; the error says what is wrong with it, in one lower-case line.
     pub fn read(self, bytes: &[u8]) -> Result<Contents, String> {
         match self {

@@ -106,6 +106,11 @@ pub fn has_receipt(file: impl Read + Seek) -> bool {
     ZipArchive::new(file).is_ok_and(|zip| zip.index_for_name(&format!("{RECEIPT_NAME}.npy")).is_some())
 }
 
+/// True for an intact zip directory that names at least one array.
+pub fn is_whole(bytes: &[u8]) -> bool {
+    ZipArchive::new(Cursor::new(bytes)).is_ok_and(|zip| !zip.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -143,6 +143,11 @@ pub fn has_receipt(mut file: impl Read + Seek) -> bool {
             .is_ok_and(|head| head.metadata.is_some_and(|texts| texts.contains_key(RECEIPT_NAME)))
 }
 
+/// True for a header that the format allows and a file as long as it says.
+pub fn is_whole(bytes: &[u8]) -> bool {
+    SafeTensors::deserialize(bytes).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,10 @@
 //! A caption has its image's path with the extension exchanged: `a.b.jpg` has `a.b.txt`, never `a.txt`. Of several
 //! extensions the first that exists wins. Only UTF-8 is read; other encodings are named, never guessed.
 
-use super::path::{display_path, stem, with_suffix};
+use super::path::{stem, with_suffix};
 use super::read::{self, Failure};
 use crate::problem::{Kind, Problem};
+use crate::units::display_path;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 

@@ -22,6 +22,12 @@ pub fn hazards(name: &str, probe: &Probe) -> Vec<Problem> {
     if probe.profile == Profile::Other {
         warn(Kind::Icc, "has a colour profile other than sRGB; most trainers ignore it".to_owned());
     }
+    if probe.profile == Profile::Unusable {
+        warn(
+            Kind::Icc,
+            "has a colour profile that cannot be applied to it; its values are taken as they are".to_owned(),
+        );
+    }
     if probe.bits > 8 {
         warn(Kind::BitDepth, format!("has {} bits a channel; 8 are kept, and some trainers clip", probe.bits));
     }

@@ -25,7 +25,6 @@ mod twins;
 pub mod walk;
 
 pub use known::{Known, Unknown};
-pub use path::display_path;
 pub use probe::{Probe, Probed, Profile};
 pub use scan::{Dataset, Image, ScanOptions, scan, scan_files};
 pub use walk::{Walk, walk};

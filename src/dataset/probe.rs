@@ -7,7 +7,7 @@
 
 use super::read;
 use super::structure::{self, Facts};
-use crate::pixels::colour::is_srgb;
+use crate::pixels::colour::{is_applicable, is_srgb};
 use crate::pixels::orient::upright_size;
 use crate::pixels::{Format, MAX_PIXELS, decode, is_transparent};
 use crate::problem::{Kind, Problem};
@@ -68,6 +68,8 @@ pub enum Profile {
     Srgb,
     /// A profile that would change colours.
     Other,
+    /// A profile that cannot be applied: it is for CMYK inks, for gray on a coloured picture, or cannot be read.
+    Unusable,
 }
 
 impl Probe {
@@ -113,7 +115,8 @@ pub fn probe(name: &str, bytes: &[u8], deep: bool) -> Probed {
 fn to_probe(format: Format, facts: &Facts) -> Probe {
     let profile = match &facts.icc {
         Some(profile) if is_srgb_remembered(profile) => Profile::Srgb,
-        Some(_) => Profile::Other,
+        Some(profile) if is_applicable(profile, facts.gray) => Profile::Other,
+        Some(_) => Profile::Unusable,
         None if facts.says_srgb => Profile::Srgb,
         None => Profile::None,
     };

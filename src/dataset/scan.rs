@@ -6,7 +6,7 @@
 use super::captions::{self, CaptionExt};
 use super::hazards::hazards;
 use super::known::Known;
-use super::path::{display_path, path_bytes};
+use super::path::path_bytes;
 use super::probe::{PROBE_REV, Probe, Probed, probe};
 use super::read::{self, Failure};
 use super::twins;
@@ -16,6 +16,7 @@ use crate::hash::ContentHash;
 use crate::problem::{Kind, Problem};
 use crate::progress::{Cancel, Progress};
 use crate::store::FileStat;
+use crate::units::display_path;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -7,11 +7,12 @@
 //! Links are followed only to what lies inside the root. A linked folder is walked after all real ones and only if
 //! nothing else led there, so no folder is walked twice and loops end. Nothing is opened that is not a regular file.
 
-use super::path::{display_path, path_bytes};
+use super::path::path_bytes;
 use super::read;
 use crate::error::{Error, IoContext, Result};
 use crate::pixels::Format;
 use crate::problem::{Kind, Problem};
+use crate::units::display_path;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -24,6 +24,17 @@ pub fn is_srgb(profile: &[u8]) -> bool {
     converted.iter().zip(stored).all(|(&got, stored)| got.abs_diff(stored) <= 2)
 }
 
+/// True for a profile that [`to_srgb`] can apply to a picture: one for RGB, or one for gray to a gray picture.
+pub fn is_applicable(profile: &[u8], gray: bool) -> bool {
+    let Ok(profile) = ColorProfile::new_from_slice(profile) else { return false };
+    let layout = match profile.color_space {
+        DataColorSpace::Rgb => Layout::Rgb,
+        DataColorSpace::Gray if gray => Layout::Gray,
+        _ => return false,
+    };
+    transform_to_srgb(&profile, layout, Layout::Rgb).is_some()
+}
+
 /// Every combination of nine values a channel, black and white included.
 fn lattice() -> Vec<u8> {
     const STEPS: [u8; 9] = [0, 32, 64, 96, 128, 160, 192, 224, 255];

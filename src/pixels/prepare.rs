@@ -31,6 +31,12 @@ impl Prepared {
         }
         chw
     }
+
+    /// Picture and mask mirrored left to right.
+    pub fn into_mirrored(self) -> Self {
+        let flip = |data: Vec<u8>, channels: usize| orient::mirror(Raster { size: self.size, channels, data }).data;
+        Self { size: self.size, rgb: flip(self.rgb, 3), mask: self.mask.map(|mask| flip(mask, 1)) }
+    }
 }
 
 /// Makes the encoder's input of one image file: decodes, converts colour, turns upright, settles alpha, resizes,

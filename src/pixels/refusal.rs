@@ -1,6 +1,5 @@
 //! Why a file gave no pixels, as data for the report.
 
-use crate::error::Error;
 use crate::problem::Kind;
 use crate::units::Size;
 
@@ -34,11 +33,5 @@ impl Refusal {
     pub(super) fn too_large(size: Size) -> Self {
         let (pixels, allowed) = (size.area(), super::MAX_PIXELS);
         Self::new(Kind::TooLarge, format!("declares {size} = {pixels} pixels, at most {allowed} are decoded"))
-    }
-}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        Self::Pixels(refusal.message)
     }
 }

@@ -126,18 +126,29 @@ impl KeyInputs {
 
     /// The key, or `None` while the encoder's weights are unknown.
     pub fn key(&self) -> Option<Key> {
-        let mut hasher = FieldHasher::new("prebake key");
+        let known = self.encode.as_ref().is_none_or(|encode| encode.encoder.is_some());
+        known.then(|| self.hash("prebake key"))
+    }
+
+    /// A hash of everything in the key but the weights: finds an entry while they are unknown.
+    pub fn key_without_weights(&self) -> Key {
+        let mut blind = self.clone();
+        if let Some(encode) = &mut blind.encode {
+            encode.encoder = None;
+        }
+        blind.hash("prebake key without weights")
+    }
+
+    fn hash(&self, domain: &str) -> Key {
+        let mut hasher = FieldHasher::new(domain);
         hasher.int("key_version", self.key_version.into()).int("pixels_rev", self.pixels_rev.into());
         hasher.bytes("content", &self.content.0);
         hash_pixels(&mut hasher, &self.pixels);
         match &self.encode {
             None => hasher.text("entry", "mask"),
             Some(encode) => {
-                let encoder = encode.encoder?;
-                hasher
-                    .text("entry", "latent")
-                    .bytes("encoder", &encoder.0)
-                    .int("encoder_rev", encode.encoder_rev.into());
+                let encoder = encode.encoder.map_or([0; 32], |id| id.0);
+                hasher.text("entry", "latent").bytes("encoder", &encoder).int("encoder_rev", encode.encoder_rev.into());
                 match encode.posterior {
                     Posterior::Mean => hasher.text("posterior", "mean"),
                     Posterior::Sample { seed } => hasher.text("posterior", "sample").int("seed", seed),
@@ -148,7 +159,7 @@ impl KeyInputs {
             .text("dtype", self.stored.dtype.name())
             .float("shift", self.stored.shift)
             .float("scale", self.stored.scale);
-        Some(Key(hasher.finish()))
+        Key(hasher.finish())
     }
 }
 
@@ -256,6 +267,16 @@ mod tests {
         let mut unknown = inputs();
         unknown.encode.as_mut().unwrap().encoder = None;
         assert_eq!(unknown.key(), None);
+    }
+
+    #[test]
+    fn the_key_without_weights_ignores_them_and_nothing_else() {
+        let mut other = inputs();
+        other.encode.as_mut().unwrap().encoder = Some(EncoderId([9; 32]));
+        assert_eq!(other.key_without_weights(), inputs().key_without_weights());
+        other.content = ContentHash::of(b"b");
+        assert_ne!(other.key_without_weights(), inputs().key_without_weights());
+        assert_ne!(inputs().key_without_weights(), inputs().key().unwrap());
     }
 
     #[test]

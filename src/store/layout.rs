@@ -1,17 +1,7 @@
 //! Names of artefacts. A trainer's own naming lives with the trainer; here is the content-addressed one.
 
-use crate::containers::Container;
 use crate::hash::Key;
 use std::path::{Path, PathBuf};
-
-/// Where one artefact lies, and in which format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArtefactName {
-    /// Relative to the artefact root.
-    pub path: PathBuf,
-    /// Its format.
-    pub container: Container,
-}
 
 /// The content-addressed store under a dataset.
 pub fn store_root(dataset: &Path) -> PathBuf {

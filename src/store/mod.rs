@@ -14,7 +14,8 @@
 //! | [`door`] | the one function through which bytes become visible |
 //! | [`stat`] | what tells whether a file may have changed, and when that is too young to trust |
 //! | [`index`] | the database of what was true at which stat |
-//! | [`layout`] | names of artefacts |
+//! | [`layout`] | names in the content-addressed layout |
+//! | [`locations`] | where the artefacts of a dataset live |
 //! | [`lookup`] | what lies at an artefact's place: missing, damaged, foreign or ours |
 //! | [`merge`] | an artefact's new contents from the old ones and a set of changes |
 //! | [`orphans`] | every artefact under a root that carries our receipt |
@@ -22,6 +23,7 @@
 pub mod door;
 pub mod index;
 pub mod layout;
+pub mod locations;
 pub mod lookup;
 pub mod merge;
 pub mod orphans;
@@ -29,7 +31,8 @@ pub mod stat;
 
 pub use door::publish;
 pub use index::Index;
-pub use layout::ArtefactName;
+pub use layout::store_path;
+pub use locations::Locations;
 pub use lookup::{Found, inspect};
 pub use stat::FileStat;
 

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use candle_core::Device;
 use candle_core::utils::{cuda_is_available, metal_is_available};
+use std::str::FromStr;
 
 /// Where the user wants the encoder to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -16,6 +17,25 @@ pub enum DeviceRequest {
     Cuda(usize),
     /// Apple's GPU.
     Metal,
+}
+
+impl FromStr for DeviceRequest {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            "metal" => Ok(Self::Metal),
+            other => other.strip_prefix("cuda:").and_then(|n| n.parse().ok()).map(Self::Cuda).ok_or_else(|| {
+                Error::usage(
+                    format!("--device {other}: auto, cpu, cuda, cuda:N or metal is needed"),
+                    "use --device auto",
+                )
+            }),
+        }
+    }
 }
 
 /// Opens the device asked for, and its name as receipts record it: `cpu`, `cuda:0`, `metal`.

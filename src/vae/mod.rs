@@ -1,6 +1,6 @@
 //! The encoder half of the KL autoencoder that Stable Diffusion and Flux train on.
 //!
-//! It owns: finding an encoder in a safetensors file whatever its key style ([`weights`], [`names`], [`layout`]),
+//! It owns: finding an encoder in a safetensors file whatever its key style ([`weights`], `names`, [`layout`]),
 //! telling its family ([`family`]), running it ([`encoder`]), the posterior and the one draw from it ([`posterior`]),
 //! the choice of a device ([`device`]), and what an encode needs of memory ([`memory`]).
 //! It refuses: pickled weights, networks that are not exactly this encoder, and sizes that are not multiples of

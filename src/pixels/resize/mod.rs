@@ -6,12 +6,12 @@
 //!
 //! | module | filters |
 //! |---|---|
-//! | [`area`] | OpenCV `INTER_AREA` where neither side grows |
-//! | [`cubic`] | OpenCV `INTER_CUBIC` |
-//! | [`taps`] | OpenCV `INTER_LINEAR`, `INTER_AREA` where a side grows, `INTER_CUBIC` of the smallest pictures |
-//! | [`nearest`] | OpenCV `INTER_NEAREST_EXACT` |
-//! | [`pillow`] | Pillow `LANCZOS`, `BICUBIC`, `BILINEAR`, `BOX` |
-//! | [`alpha`] | Pillow's way from straight to multiplied alpha and back |
+//! | `area` | OpenCV `INTER_AREA` where neither side grows |
+//! | `cubic` | OpenCV `INTER_CUBIC` |
+//! | `taps` | OpenCV `INTER_LINEAR`, `INTER_AREA` where a side grows, `INTER_CUBIC` of the smallest pictures |
+//! | `nearest` | OpenCV `INTER_NEAREST_EXACT` |
+//! | `pillow` | Pillow `LANCZOS`, `BICUBIC`, `BILINEAR`, `BOX` |
+//! | `alpha` | Pillow's way from straight to multiplied alpha and back |
 //!
 //! Rows are shared out to threads; the bytes do not depend on their number. `plain` holds a slow, obvious twin of
 //! each filter for the tests.
