@@ -1,1 +1,172 @@
-//! stub
+//! The conventions that artefacts follow, one file or folder each; adding a trainer is adding one here.
+//!
+//! [`Convention`] is the one seam: which images it reads, the bucket and pixel recipe of each, and the artefacts and
+//! entries it wants for them. It decides everything and touches no file; [`crate::plan`] compares its wishes with what
+//! lies in the cache, [`crate::bake`] fulfils them.
+
+pub mod description;
+pub mod sd_scripts;
+pub mod store;
+
+pub use description::{Description, Origin, Subset, SubsetSettings};
+
+use crate::bucket::{Assignment, NoBucket};
+use crate::containers::{Array, Container};
+use crate::dataset::{Image, Probe};
+use crate::error::{Error, Result};
+use crate::hash::EncoderId;
+use crate::problem::{Kind, Problem};
+use crate::recipe::{EntryKind, KeyInputs, PixelRecipe, Recipe, Resample, Target};
+use crate::units::Size;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Where one image goes under a convention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// The size that the convention takes the image to have.
+    pub source: Size,
+    /// Bucket, resized size and crop.
+    pub assignment: Assignment,
+    /// The resolved pixel recipe of the unmirrored picture.
+    pub pixels: PixelRecipe,
+}
+
+/// Where an artefact lives.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Relative to the root of the dataset, or to `--out`.
+    Beside {
+        /// Where it is written.
+        path: PathBuf,
+        /// Taken instead of `path` if it exists: a name of earlier versions that the trainer still prefers.
+        older: Option<PathBuf>,
+    },
+    /// In the content-addressed store; the path follows from the key.
+    Store,
+}
+
+/// One artefact that a convention wants for one image.
+#[derive(Clone, Debug)]
+pub struct WantedArtefact {
+    /// Where it lives.
+    pub place: Place,
+    /// Its file format.
+    pub container: Container,
+    /// The entries wanted in it.
+    pub entries: Vec<WantedEntry>,
+}
+
+/// One entry that a convention wants.
+#[derive(Clone, Debug)]
+pub struct WantedEntry {
+    /// What it is.
+    pub kind: EntryKind,
+    /// Name of its tensor in the container.
+    pub tensor: String,
+    /// Shape of its tensor.
+    pub shape: Vec<usize>,
+    /// Everything that shapes it.
+    pub inputs: KeyInputs,
+    /// Further arrays that belong to it, by their names in the container.
+    pub companions: BTreeMap<String, Array>,
+}
+
+/// One trainer's conventions with one subset's settings resolved.
+pub trait Convention: Send + Sync {
+    /// Whose conventions these are.
+    fn target(&self) -> Target;
+
+    /// Bucket, crop and pixel recipe of an image that was probed, or the problem that keeps it out.
+    fn place(&self, image: &Image) -> Result<Placement, Problem>;
+
+    /// What harms this image under the convention although it is baked: warnings.
+    fn harms(&self, image: &Image) -> Vec<Problem>;
+
+    /// The artefacts wanted for a placed image.
+    fn wanted(&self, image: &Image, placement: &Placement, encoder: Option<EncoderId>) -> Vec<WantedArtefact>;
+
+    /// Settings by their long flag names, for reports and receipts.
+    fn settings(&self) -> BTreeMap<String, String>;
+
+    /// Images the training batch takes at once.
+    fn batch(&self) -> u32;
+
+    /// True when two images of one folder that differ only by extension would share one artefact.
+    fn names_by_stem(&self) -> bool;
+
+    /// True for the file names that this layout gives its artefacts.
+    fn names(&self, file_name: &str) -> bool;
+
+    /// The area of the nominal resolution, in pixels.
+    fn nominal_area(&self) -> u64;
+
+    /// The image size that the trainer takes from this file name if it lies beside a sample of file stem `stem`.
+    fn claims(&self, stem: &str, file_name: &str) -> Option<Size>;
+
+    /// True when today's settings give these pixels for this image at their geometry (size, crop, mirroring);
+    /// `mask` tells the recipe of an alpha mask from that of latents.
+    fn would_make(&self, image: &Image, pixels: &PixelRecipe, mask: bool) -> bool;
+}
+
+/// The convention of `target` with the settings of one subset.
+///
+/// # Errors
+/// A usage error where a flag contradicts the trainer or another flag.
+pub fn convention(target: Target, subset: &Subset, recipe: &Recipe) -> Result<Box<dyn Convention>> {
+    Ok(match target {
+        Target::Store => Box::new(store::Store::new(subset, recipe)?),
+        Target::SdScripts => Box::new(sd_scripts::SdScripts::new(subset, recipe)?),
+    })
+}
+
+/// A resolution as people write it: `512` for a square, else `WxH`.
+fn resolution_text(resolution: Size) -> String {
+    if resolution.width == resolution.height { resolution.width.to_string() } else { resolution.to_string() }
+}
+
+/// sd-scripts' automatic filter (`utils.py:216`), which `store` shares: OpenCV's area where no side grows, else
+/// Pillow's Lanczos.
+fn area_or_lanczos(source: Size, resized: Size) -> Resample {
+    if source.width >= resized.width && source.height >= resized.height {
+        Resample::Cv2Area
+    } else {
+        Resample::PillowLanczos
+    }
+}
+
+/// Latents are whole only where bucket sides are multiples of 8 pixels.
+fn ensure_whole_latents(step: Option<u32>, fixed: Option<Size>) -> Result<()> {
+    let wrong =
+        |what: String| Error::usage(format!("{what}: latents need multiples of 8 pixels"), "use a multiple of 8");
+    if let Some(step) = step.filter(|step| step % 8 != 0 || *step == 0) {
+        return Err(wrong(format!("--bucket-step {step}")));
+    }
+    if let Some(size) = fixed.filter(|size| size.is_empty() || size.width % 8 != 0 || size.height % 8 != 0) {
+        return Err(wrong(format!("--resolution {size} without buckets")));
+    }
+    Ok(())
+}
+
+/// The probe of an image, or the problem that it has none.
+fn probed(image: &Image) -> Result<&Probe, Problem> {
+    let message = "could not be read; see the other problems of this file";
+    image.probe.as_ref().ok_or_else(|| Problem::error(image.path.clone(), Kind::Damaged, message))
+}
+
+/// Why an image has no bucket, as a problem of that image.
+fn no_bucket(image: &Image, reason: &NoBucket) -> Problem {
+    Problem::error(image.path.clone(), reason.kind(), reason.message())
+}
+
+impl WantedEntry {
+    /// What its tensor's name has after its kind: the latent size where the layout names it (`_16x24`), else nothing.
+    pub fn sized_suffix(&self) -> &str {
+        self.tensor.strip_prefix(self.kind.name()).unwrap_or("")
+    }
+
+    /// Bytes of its tensor.
+    pub fn bytes(&self) -> u64 {
+        self.shape.iter().product::<usize>() as u64 * self.inputs.stored.dtype.size() as u64
+    }
+}

@@ -1,0 +1,114 @@
+//! What DATASET is: a folder, DreamBooth folders, or a trainer's own description; as subsets that share settings.
+
+use crate::error::{Error, IoContext, Result};
+use crate::recipe::Filter;
+use crate::units::Size;
+use std::path::{Path, PathBuf};
+
+/// A dataset as described: where it is rooted and which folders it takes images from.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// Reported paths are relative to it; `.prebake` lies in it.
+    pub root: PathBuf,
+    /// How it was described.
+    pub origin: Origin,
+    /// Folders with their settings, in the description's order.
+    pub subsets: Vec<Subset>,
+    /// Keys that are not honoured, and the like; one line each.
+    pub warnings: Vec<String>,
+}
+
+/// How a dataset was described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A plain folder, walked recursively.
+    Folder,
+    /// sd-scripts' `dataset_config` in TOML.
+    SdScriptsToml,
+}
+
+/// One folder whose images share settings.
+#[derive(Clone, Debug)]
+pub struct Subset {
+    /// The folder.
+    pub folder: PathBuf,
+    /// True to walk it with all its sub-folders.
+    pub recursive: bool,
+    /// Times an image counts in an epoch; none takes `N` from a DreamBooth folder `N_name` below the root, else 1.
+    pub repeats: Option<u32>,
+    /// Caption extensions looked for, in order, each with its dot; empty for the caller's.
+    pub caption_ext: Vec<String>,
+    /// What the description says about pixels and batches.
+    pub settings: SubsetSettings,
+}
+
+/// A description's settings; `None` where it is silent.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs)]
+pub struct SubsetSettings {
+    pub resolution: Option<Size>,
+    pub buckets: Option<bool>,
+    pub min_bucket: Option<u32>,
+    pub max_bucket: Option<u32>,
+    pub bucket_step: Option<u32>,
+    pub upscale: Option<bool>,
+    pub batch: Option<u32>,
+    pub flip: Option<bool>,
+    pub alpha_mask: Option<bool>,
+    pub resize: Option<Filter>,
+}
+
+impl Subset {
+    /// A plain folder, with everything left to the flags.
+    pub fn plain(folder: &Path) -> Self {
+        let (folder, settings) = (folder.to_path_buf(), SubsetSettings::default());
+        Self { folder, recursive: true, repeats: None, caption_ext: Vec::new(), settings }
+    }
+
+    /// Repeats of an image at `relative` to the root.
+    pub fn repeats_of(&self, relative: &Path) -> u32 {
+        self.repeats.unwrap_or_else(|| {
+            let folder = relative.parent().and_then(|p| p.components().next());
+            folder.and_then(|f| dreambooth_repeats(&f.as_os_str().to_string_lossy())).unwrap_or(1)
+        })
+    }
+}
+
+/// `N` of a DreamBooth folder name `N_name`, as sd-scripts splits it; none where that is no number of at least 1.
+pub fn dreambooth_repeats(name: &str) -> Option<u32> {
+    let (number, _) = name.split_once('_')?;
+    number.trim().parse().ok().filter(|&repeats| repeats >= 1)
+}
+
+/// Reads what DATASET describes; `working_dir` resolves what a description leaves relative.
+///
+/// # Errors
+/// A path that does not exist, or a file that is no dataset description.
+pub fn describe(dataset: &Path, working_dir: &Path) -> Result<Description> {
+    let metadata = std::fs::metadata(dataset).at(dataset)?;
+    if metadata.is_dir() {
+        let subsets = vec![Subset::plain(dataset)];
+        return Ok(Description { root: dataset.to_path_buf(), origin: Origin::Folder, subsets, warnings: Vec::new() });
+    }
+    let text = std::fs::read_to_string(dataset).at(dataset)?;
+    match super::sd_scripts::config::parse(dataset, &text, working_dir) {
+        Some(description) => description,
+        None => Err(Error::input(dataset, "is neither a folder nor a dataset description that is known")
+            .with_hint("give a folder, or an sd-scripts dataset_config in TOML (`[[datasets]]`)")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeats_come_from_the_folder_directly_below_the_root() {
+        let subset = Subset::plain(Path::new("data"));
+        assert_eq!(subset.repeats_of(Path::new("3_sks dog/a.png")), 3);
+        assert_eq!(subset.repeats_of(Path::new("x/3_sks dog/a.png")), 1);
+        assert_eq!(subset.repeats_of(Path::new("a.png")), 1);
+        assert_eq!(subset.repeats_of(Path::new("0_none/a.png")), 1);
+        assert_eq!(subset.repeats_of(Path::new("dog_3/a.png")), 1);
+    }
+}

@@ -1,0 +1,125 @@
+//! File and array names, shapes and scaling of sd-scripts' latent caches (`strategy_*.py`, `sb:598-637`).
+
+use super::SdScripts;
+use crate::bucket::sd_scripts::crop_ltrb;
+use crate::containers::{Array, Container, Dtype};
+use crate::dataset::{Image, Probe};
+use crate::hash::{ContentHash, EncoderId};
+use crate::recipe::{EntryKind, Family, KeyInputs, PixelRecipe, Stored};
+use crate::trainers::{Place, Placement, WantedArtefact, WantedEntry};
+use crate::units::Size;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What differs between families: the end of the file name, and whether array names carry the latent's size.
+fn suffix(family: Family) -> (&'static str, bool) {
+    match family {
+        Family::Sd15 => ("_sd.npz", false),
+        Family::Sdxl => ("_sdxl.npz", false),
+        Family::Sd3 => ("_sd3.npz", true),
+        Family::Flux => ("_flux.npz", true),
+    }
+}
+
+/// How latents are stored: raw, but for Flux, which `flux_models.py:348,406` scales inside its encoder.
+fn stored(family: Family, dtype: Dtype) -> Stored {
+    match family {
+        Family::Flux => Stored { dtype, shift: 0.1159, scale: 0.3611 },
+        Family::Sd15 | Family::Sdxl | Family::Sd3 => Stored::raw(dtype),
+    }
+}
+
+/// The one artefact of an image.
+pub(super) fn artefact(
+    settings: &SdScripts,
+    image: &Image,
+    probe: &Probe,
+    content: ContentHash,
+    placement: &Placement,
+    encoder: Option<EncoderId>,
+) -> WantedArtefact {
+    let bucket = placement.assignment.bucket;
+    let stride = settings.family.stride();
+    let (h, w) = ((bucket.height / stride) as usize, (bucket.width / stride) as usize);
+    let sized = if suffix(settings.family).1 { format!("_{h}x{w}") } else { String::new() };
+    let latent = |kind: EntryKind| {
+        let pixels = PixelRecipe { mirrored: kind == EntryKind::LatentsFlipped, ..placement.pixels.clone() };
+        let stored = stored(settings.family, settings.dtype);
+        WantedEntry {
+            kind,
+            tensor: format!("{}{sized}", kind.name()),
+            shape: vec![settings.family.latent_channels(), h, w],
+            inputs: KeyInputs::latent(content, pixels, encoder, settings.posterior, stored),
+            companions: BTreeMap::new(),
+        }
+    };
+    let mut plain = latent(EntryKind::Latents);
+    plain.companions = companions(&sized, bucket, probe.size);
+    let mut entries = vec![plain];
+    if settings.flip {
+        entries.push(latent(EntryKind::LatentsFlipped));
+    }
+    if settings.alpha_mask {
+        entries.push(mask(&sized, content, probe, placement));
+    }
+    let stem = image.relative.with_extension("");
+    let older = (!suffix(settings.family).1).then(|| append(&stem, ".npz"));
+    let size = placement.source;
+    let name = format!("_{:04}x{:04}{}", size.width, size.height, suffix(settings.family).0);
+    WantedArtefact { place: Place::Beside { path: append(&stem, &name), older }, container: Container::Npz, entries }
+}
+
+/// `original_size` is the decoded picture's (`tu:2968`), `crop_ltrb` the fitted picture's place in the bucket (`tu:348`).
+fn companions(sized: &str, bucket: Size, decoded: Size) -> BTreeMap<String, Array> {
+    let original = Array::from_i64(&[i64::from(decoded.width), i64::from(decoded.height)]);
+    let crop = Array::from_f64(&crop_ltrb(bucket, decoded));
+    BTreeMap::from([(format!("original_size{sized}"), original), (format!("crop_ltrb{sized}"), crop)])
+}
+
+/// The loss mask: alpha / 255 in f32, (H, W) of the bucket in pixels; ones without alpha (`tu:3024`).
+fn mask(sized: &str, content: ContentHash, probe: &Probe, placement: &Placement) -> WantedEntry {
+    let bucket = placement.assignment.bucket;
+    let pixels = PixelRecipe { alpha: super::mask_alpha(probe), ..placement.pixels.clone() };
+    WantedEntry {
+        kind: EntryKind::AlphaMask,
+        tensor: format!("{}{sized}", EntryKind::AlphaMask.name()),
+        shape: vec![bucket.height as usize, bucket.width as usize],
+        inputs: KeyInputs::mask(content, pixels, Stored::raw(Dtype::F32)),
+        companions: BTreeMap::new(),
+    }
+}
+
+fn append(stem: &Path, tail: &str) -> PathBuf {
+    let mut name = stem.as_os_str().to_owned();
+    name.push(tail);
+    PathBuf::from(name)
+}
+
+/// True for the file names of this family's caches, the older `STEM.npz` of SD and SDXL left out.
+pub(super) fn names(family: Family, file_name: &str) -> bool {
+    file_name.ends_with(suffix(family).0)
+}
+
+/// The size in `STEM_<digits>x<digits><suffix>`: the trainer takes an image's size from such a name (`tu:2002`).
+pub(super) fn claimed_size(family: Family, stem: &str, file_name: &str) -> Option<Size> {
+    let size = file_name.strip_prefix(stem)?.strip_suffix(suffix(family).0)?;
+    let (width, height) = size.strip_prefix('_')?.split_once('x')?;
+    let side = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    Some(Size::new(side(width)?, side(height)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_name_of_this_very_stem_and_family_claims_an_image() {
+        let claimed = |family, name| claimed_size(family, "img1", name);
+        assert_eq!(claimed(Family::Sdxl, "img1_0200x0150_sdxl.npz"), Some(Size::new(200, 150)));
+        assert_eq!(claimed(Family::Sdxl, "img10_0200x0150_sdxl.npz"), None);
+        assert_eq!(claimed(Family::Sdxl, "img1_0200x0150_sd.npz"), None);
+        assert_eq!(claimed(Family::Sd15, "img1_x0150_sd.npz"), None);
+        assert_eq!(claimed(Family::Sdxl, "img1.npz"), None);
+        assert_eq!(claimed(Family::Sdxl, "img1_b_0200x0150_sdxl.npz"), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! kohya-ss/sd-scripts 0.10.1: its buckets, pixels, file names, arrays and scaling.
+//!
+//! Facts cite the trainer's files: `tu` = `library/train_util.py`, `sb` = `library/strategy_base.py`. The trainer
+//! ignores EXIF orientation and colour profiles and cuts alpha off; this convention follows, or buckets and pixels
+//! would not be the trainer's own, and [`SdScripts::harms`] names the files that suffer.
+
+pub mod config;
+mod layout;
+
+use super::{Convention, Placement, Subset, WantedArtefact};
+use crate::bucket::sd_scripts::Settings;
+use crate::bucket::{BucketRule, SdScriptsBuckets};
+use crate::containers::Dtype;
+use crate::dataset::{Image, Probe, Profile};
+use crate::error::{Error, Result};
+use crate::hash::EncoderId;
+use crate::problem::{Kind, Problem};
+use crate::recipe::{Alpha, Colour, Family, Filter, PixelRecipe, Posterior, Recipe, Resample, Target};
+use crate::units::Size;
+use std::collections::BTreeMap;
+
+/// Extensions that the trainer lists, all lower or all upper case only (`tu:104`).
+const EXTENSIONS: [&str; 5] = ["png", "jpg", "jpeg", "webp", "bmp"];
+
+/// The sd-scripts convention with its settings resolved.
+pub struct SdScripts {
+    family: Family,
+    rule: SdScriptsBuckets,
+    resolution: Size,
+    resize: Filter,
+    flip: bool,
+    alpha_mask: bool,
+    batch: u32,
+    dtype: Dtype,
+    posterior: Posterior,
+    settings: BTreeMap<String, String>,
+}
+
+impl SdScripts {
+    /// Resolves the settings of `subset` under `recipe`: a flag wins over the description, which wins over the
+    /// trainer's default (`config_util.py:103`).
+    ///
+    /// # Errors
+    /// Flags that would give other pixels or buckets than the trainer's own; sizes that the trainer asserts against.
+    pub fn new(subset: &Subset, recipe: &Recipe) -> Result<Self> {
+        refuse_other_pixels(recipe)?;
+        let said = &subset.settings;
+        let native = recipe.family.native_resolution();
+        let resolution = recipe.resolution.or(said.resolution).unwrap_or(Size::new(native, native));
+        let asked = Settings {
+            resolution,
+            min_bucket: recipe.min_bucket.or(said.min_bucket).unwrap_or(256),
+            max_bucket: recipe.max_bucket.or(said.max_bucket).unwrap_or(1024),
+            step: recipe.bucket_step.or(said.bucket_step).unwrap_or(64),
+            upscale: recipe.upscale.or(said.upscale).unwrap_or(true),
+            enabled: recipe.buckets.or(said.buckets).unwrap_or(true),
+        };
+        super::ensure_whole_latents(asked.enabled.then_some(asked.step), (!asked.enabled).then_some(resolution))?;
+        let settings = describe(&asked);
+        let rule = SdScriptsBuckets::new(asked).map_err(|message| Error::Usage { message, hint: None })?;
+        let mut convention = Self {
+            family: recipe.family,
+            rule,
+            resolution,
+            resize: recipe.resize.or(said.resize).unwrap_or(Filter::Auto),
+            flip: recipe.flip.or(said.flip).unwrap_or(false),
+            alpha_mask: recipe.alpha_mask.or(said.alpha_mask).unwrap_or(false),
+            batch: recipe.batch.or(said.batch).unwrap_or(1),
+            dtype: recipe.store_dtype.unwrap_or(Dtype::F32),
+            posterior: recipe.posterior,
+            settings,
+        };
+        for (name, value) in [
+            ("flip", convention.flip.to_string()),
+            ("alpha-mask", convention.alpha_mask.to_string()),
+            ("resize", convention.resize.name().to_owned()),
+            ("store-dtype", convention.dtype.name().to_owned()),
+        ] {
+            convention.settings.insert(name.to_owned(), value);
+        }
+        Ok(convention)
+    }
+
+    /// The trainer's mapping of names to libraries (`library/utils.py:216`).
+    fn resample(&self, source: Size, resized: Size) -> Option<Resample> {
+        if source == resized {
+            return None;
+        }
+        Some(match self.resize {
+            Filter::Auto => super::area_or_lanczos(source, resized),
+            Filter::Area => Resample::Cv2Area,
+            Filter::Lanczos => Resample::PillowLanczos,
+            Filter::Box => Resample::PillowBox,
+            Filter::Bilinear => Resample::Cv2Linear,
+            Filter::Bicubic => Resample::Cv2Cubic,
+            Filter::Nearest => Resample::Cv2NearestExact,
+        })
+    }
+
+    /// Alpha is cut off (`tu:2948`) unless it becomes the mask; then Pillow's filters mix it into the colours.
+    fn alpha(&self, probe: &Probe, resample: Option<Resample>) -> Alpha {
+        match (probe.transparent, resample) {
+            (false, _) => Alpha::Opaque,
+            (true, Some(filter)) if self.alpha_mask && filter.premultiplies() => Alpha::Keep,
+            (true, _) => Alpha::Drop,
+        }
+    }
+}
+
+impl Convention for SdScripts {
+    fn target(&self) -> Target {
+        Target::SdScripts
+    }
+
+    fn place(&self, image: &Image) -> Result<Placement, Problem> {
+        ensure_listed(image)?;
+        let probe = super::probed(image)?;
+        let source = believed_size(probe);
+        let assignment = self.rule.assign(source).map_err(|no| super::no_bucket(image, &no))?;
+        let resample = self.resample(probe.size, assignment.resized);
+        let pixels = PixelRecipe {
+            orientation: 1,
+            colour: Colour::AsStored,
+            clip_gray16: clips_gray16(probe),
+            alpha: self.alpha(probe, resample),
+            resample,
+            resized: assignment.resized,
+            crop: assignment.crop,
+            mirrored: false,
+        };
+        Ok(Placement { source, assignment, pixels })
+    }
+
+    fn harms(&self, image: &Image) -> Vec<Problem> {
+        let Some(probe) = &image.probe else { return Vec::new() };
+        let mut harms = Vec::new();
+        let mut warn = |kind, message: String, hint: &str| {
+            harms.push(Problem::warning(image.path.clone(), kind, message).with_hint(hint));
+        };
+        if probe.transparent && !self.alpha_mask {
+            let message = "has transparency, which sd-scripts cuts off: colours hidden under it are trained";
+            warn(Kind::Alpha, message.to_owned(), "flatten the image, or train with alpha_mask");
+        }
+        if probe.orientation != 1 {
+            let message = format!(
+                "has EXIF orientation {}, which sd-scripts ignores: it is trained as stored",
+                probe.orientation
+            );
+            warn(Kind::Oriented, message, "rotate the pixels and remove the tag");
+        }
+        if probe.profile == Profile::Other {
+            let message = "has a colour profile that is not sRGB, which sd-scripts ignores";
+            warn(Kind::Icc, message.to_owned(), "convert the image to sRGB");
+        }
+        if probe.bits > 8 {
+            let gray = "is 16-bit gray, which the trainer's loader clips at 255: it is nearly white";
+            let rgb = format!("has {} bits a channel; the high 8 are used", probe.bits);
+            let message = if probe.gray { gray.to_owned() } else { rgb };
+            warn(Kind::BitDepth, message, "convert the image to 8 bits a channel");
+        }
+        harms
+    }
+
+    fn wanted(&self, image: &Image, placement: &Placement, encoder: Option<EncoderId>) -> Vec<WantedArtefact> {
+        let (Some(content), Some(probe)) = (image.content, &image.probe) else { return Vec::new() };
+        vec![layout::artefact(self, image, probe, content, placement, encoder)]
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        self.settings.clone()
+    }
+
+    fn batch(&self) -> u32 {
+        self.batch
+    }
+
+    fn names_by_stem(&self) -> bool {
+        true
+    }
+
+    fn nominal_area(&self) -> u64 {
+        self.resolution.area()
+    }
+
+    fn names(&self, file_name: &str) -> bool {
+        layout::names(self.family, file_name)
+    }
+
+    fn claims(&self, stem: &str, file_name: &str) -> Option<Size> {
+        layout::claimed_size(self.family, stem, file_name)
+    }
+
+    fn would_make(&self, image: &Image, pixels: &PixelRecipe, mask: bool) -> bool {
+        let Some(probe) = &image.probe else { return false };
+        let resample = self.resample(probe.size, pixels.resized);
+        let alpha = if mask { mask_alpha(probe) } else { self.alpha(probe, resample) };
+        let clip_gray16 = clips_gray16(probe);
+        let geometry =
+            PixelRecipe { orientation: 1, colour: Colour::AsStored, clip_gray16, alpha, resample, ..pixels.clone() };
+        geometry == *pixels
+    }
+}
+
+fn describe(asked: &Settings) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("resolution".to_owned(), super::resolution_text(asked.resolution)),
+        ("max-area".to_owned(), asked.resolution.area().to_string()),
+        ("bucket-step".to_owned(), asked.step.to_string()),
+        ("min-bucket".to_owned(), asked.min_bucket.to_string()),
+        ("max-bucket".to_owned(), asked.max_bucket.to_string()),
+        ("no-bucket".to_owned(), (!asked.enabled).to_string()),
+        ("upscale".to_owned(), asked.upscale.to_string()),
+        ("orientation".to_owned(), "ignore".to_owned()),
+        ("icc".to_owned(), "ignore".to_owned()),
+    ])
+}
+
+/// Refuses what the trainer cannot do: its own pixels would differ from the cached ones.
+fn refuse_other_pixels(recipe: &Recipe) -> Result<()> {
+    let refuse = |flag: &str, hint: &str| {
+        let message = format!("{flag}: sd-scripts itself would get other pixels or buckets");
+        Err(Error::usage(message, hint))
+    };
+    if recipe.orientation == Some(true) {
+        return refuse("--orientation apply", "rotate the files themselves, or use --for store");
+    }
+    if recipe.icc == Some(true) {
+        return refuse("--icc apply", "convert the files to sRGB themselves, or use --for store");
+    }
+    if recipe.background.is_some() {
+        return refuse("--background", "flatten the files themselves, or use --alpha-mask (the trainer's alpha_mask)");
+    }
+    if recipe.max_area.is_some() {
+        return refuse("--max-area", "the trainer's cap is its resolution: use --resolution");
+    }
+    if recipe.store_dtype == Some(Dtype::Bf16) {
+        return Err(Error::usage("--store-dtype bf16: numpy's format has no bf16", "use f32 or f16"));
+    }
+    Ok(())
+}
+
+/// The trainer lists files by extension, all lower or all upper case (`tu:2847`).
+fn ensure_listed(image: &Image) -> Result<(), Problem> {
+    let extension = image.relative.extension().and_then(|e| e.to_str()).unwrap_or("");
+    let listed = EXTENSIONS.iter().any(|&e| extension == e || extension == e.to_uppercase());
+    if listed {
+        return Ok(());
+    }
+    let message = format!("sd-scripts does not list the extension `.{extension}`: it never sees this file");
+    let hint = "rename it to .png .jpg .jpeg .webp or .bmp, all lower or all upper case";
+    Err(Problem::error(image.path.clone(), Kind::Unsupported, message).with_hint(hint))
+}
+
+/// Pillow's conversion of 16-bit gray clips (`tu:2948`, `Image.convert`).
+fn clips_gray16(probe: &Probe) -> bool {
+    probe.gray && probe.bits == 16
+}
+
+/// A mask comes from the alpha channel, where there is something in it.
+fn mask_alpha(probe: &Probe) -> Alpha {
+    if probe.transparent { Alpha::Keep } else { Alpha::Opaque }
+}
+
+/// The size that imagesize 1.4.1, the trainer's pinned header reader, reports: one pixel short in each direction for
+/// extended WebP, and never turned by EXIF. It names the cache file and chooses the bucket (`tu:1478`).
+fn believed_size(probe: &Probe) -> Size {
+    let Size { width, height } = probe.size;
+    if probe.extended_webp { Size::new(width.saturating_sub(1), height.saturating_sub(1)) } else { probe.size }
+}
