@@ -1,0 +1,155 @@
+//! What all samples want, grouped by the file it goes into; two wishes that one file cannot hold are a collision.
+
+use super::place::{Conventions, Placed};
+use super::{Action, PlannedArtefact, PlannedEntry, Request, Status};
+use crate::hash::Key;
+use crate::problem::{Kind, Problem};
+use crate::recipe::EntryKind;
+use crate::store::store_path;
+use crate::trainers::{Place, WantedArtefact, WantedEntry};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The files wanted, and which entries of them each placed sample wants.
+#[derive(Default)]
+pub(super) struct Drafts {
+    pub(super) artefacts: Vec<PlannedArtefact>,
+    /// For each placed sample, in its order: indices of artefacts and of their entries.
+    pub(super) of_sample: Vec<Vec<(usize, usize)>>,
+    /// Placed samples whose wishes collide with another's: none of them gets an artefact.
+    pub(super) collided: BTreeSet<usize>,
+    pub(super) problems: Vec<Problem>,
+    by_place: HashMap<DraftKey, usize>,
+}
+
+/// Two wishes with the same draft key go into one file.
+#[derive(PartialEq, Eq, Hash)]
+enum DraftKey {
+    Path(PathBuf),
+    Blind(Key),
+}
+
+impl Drafts {
+    /// Gathers the wishes of all placed samples.
+    pub(super) fn gather(request: &Request<'_>, conventions: &Conventions, placed: &[Placed]) -> Self {
+        let mut drafts = Self::default();
+        for one in placed {
+            let image = request.collected.samples[one.sample].image;
+            let convention = conventions.get(one.convention);
+            let picture = &request.collected.images[image];
+            let mut context = convention.settings();
+            context.insert("path".to_owned(), picture.path.clone());
+            context.insert("for".to_owned(), convention.target().name().to_owned());
+            context.insert("family".to_owned(), request.recipe.family.name().to_owned());
+            let context = Arc::new(context);
+            let mut own = Vec::new();
+            for wanted in convention.wanted(picture, &one.placement, request.encoder) {
+                let artefact = drafts.artefact(request, &wanted, one.convention, conventions);
+                let entries = wanted.entries.into_iter();
+                own.extend(entries.map(|entry| (artefact, drafts.entry(artefact, entry, image, &context))));
+            }
+            drafts.of_sample.push(own);
+        }
+        drafts.find_collisions(request, placed);
+        drafts
+    }
+
+    fn artefact(
+        &mut self,
+        request: &Request<'_>,
+        wanted: &WantedArtefact,
+        convention: usize,
+        conventions: &Conventions,
+    ) -> usize {
+        let (key, path) = place(request, wanted);
+        *self.by_place.entry(key).or_insert_with(|| {
+            let target = conventions.get(convention).target();
+            let (container, entries, drops) = (wanted.container, Vec::new(), Vec::new());
+            self.artefacts.push(PlannedArtefact { target, convention, path, container, entries, drops });
+            self.artefacts.len() - 1
+        })
+    }
+
+    /// The entry's index; the same wish twice is one entry, two that differ stay two and collide.
+    fn entry(
+        &mut self,
+        artefact: usize,
+        wanted: WantedEntry,
+        image: usize,
+        context: &Arc<BTreeMap<String, String>>,
+    ) -> usize {
+        let entries = &mut self.artefacts[artefact].entries;
+        let same = |entry: &PlannedEntry| entry.wanted.tensor == wanted.tensor && entry.wanted.inputs == wanted.inputs;
+        if let Some(index) = entries.iter().position(same) {
+            return index;
+        }
+        let (key, status, reasons, action) = (wanted.inputs.key(), Status::Missing, Vec::new(), Action::Keep);
+        entries.push(PlannedEntry { key, wanted, image, status, reasons, action, context: Arc::clone(context) });
+        entries.len() - 1
+    }
+
+    /// A file holds one tensor of a name, and a trainer applies a mask that lies in it to every sample that reads it.
+    fn find_collisions(&mut self, request: &Request<'_>, placed: &[Placed]) {
+        let mut readers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (sample, own) in self.of_sample.iter().enumerate() {
+            for artefact in own.iter().map(|(artefact, _)| artefact).collect::<BTreeSet<_>>() {
+                readers.entry(*artefact).or_default().push(sample);
+            }
+        }
+        for (artefact, samples) in readers.into_iter().filter(|(_, samples)| samples.len() > 1) {
+            if self.collides(artefact, &samples) {
+                for &sample in &samples {
+                    let image = request.collected.samples[placed[sample].sample].image;
+                    let path = request.collected.images[image].path.clone();
+                    let message = "is wanted twice in one cache file, with settings that differ";
+                    let hint =
+                        "this layout keeps one resolution and one alpha mask of an image: give each its own folder";
+                    self.problems.push(Problem::error(path, Kind::StemCollision, message).with_hint(hint));
+                    self.collided.insert(sample);
+                }
+                self.artefacts[artefact].entries.clear();
+            }
+        }
+    }
+
+    fn collides(&self, artefact: usize, samples: &[usize]) -> bool {
+        let entries = &self.artefacts[artefact].entries;
+        let tensors: BTreeSet<&str> = entries.iter().map(|entry| entry.wanted.tensor.as_str()).collect();
+        if tensors.len() < entries.len() {
+            return true;
+        }
+        let wishes = |sample: usize, kind: EntryKind| -> BTreeSet<&str> {
+            let own = self.of_sample[sample].iter().filter(|(a, _)| *a == artefact).map(|(_, e)| &entries[*e].wanted);
+            own.filter(|wanted| wanted.kind == kind).map(|wanted| wanted.sized_suffix()).collect()
+        };
+        samples.iter().any(|&one| {
+            samples.iter().any(|&other| {
+                let shared = wishes(one, EntryKind::Latents);
+                let mut shared = shared.intersection(&wishes(other, EntryKind::Latents)).copied().collect::<Vec<_>>();
+                shared.retain(|size| {
+                    wishes(one, EntryKind::AlphaMask).contains(size)
+                        != wishes(other, EntryKind::AlphaMask).contains(size)
+                });
+                !shared.is_empty()
+            })
+        })
+    }
+}
+
+fn place(request: &Request<'_>, wanted: &WantedArtefact) -> (DraftKey, Option<PathBuf>) {
+    match &wanted.place {
+        Place::Beside { path, older } => {
+            let older = older.as_ref().map(|older| request.locations.beside(older)).filter(|older| older.exists());
+            let path = older.unwrap_or_else(|| request.locations.beside(path));
+            (DraftKey::Path(path.clone()), Some(path))
+        }
+        Place::Store => match wanted.entries[0].inputs.key() {
+            Some(key) => {
+                let path = request.locations.store().join(store_path(&key));
+                (DraftKey::Path(path.clone()), Some(path))
+            }
+            None => (DraftKey::Blind(wanted.entries[0].inputs.key_without_weights()), None),
+        },
+    }
+}

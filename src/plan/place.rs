@@ -1,0 +1,135 @@
+//! Places every sample under every target's convention, and names what the placement does to it.
+
+use super::Collected;
+use crate::dataset::Image;
+use crate::error::Result;
+use crate::problem::{Kind, Problem};
+use crate::recipe::{Recipe, Target};
+use crate::trainers::{Convention, Placement, convention};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Share of the resized picture above which a crop is named: beyond what stepping to a bucket costs by itself.
+const CROP_LOSS_NAMED: f64 = 0.2;
+
+/// A sample that has a bucket.
+pub(super) struct Placed {
+    pub(super) sample: usize,
+    pub(super) convention: usize,
+    pub(super) placement: Placement,
+}
+
+/// One convention for each target and subset.
+pub(super) struct Conventions {
+    all: Vec<Box<dyn Convention>>,
+    targets: Vec<Target>,
+    subsets: usize,
+}
+
+impl Conventions {
+    /// Resolves the settings of every target and subset; a usage error where flags contradict a trainer.
+    pub(super) fn resolve(collected: &Collected, recipe: &Recipe) -> Result<Self> {
+        let subsets = &collected.description.subsets;
+        let pairs = recipe.targets.iter().flat_map(|&target| subsets.iter().map(move |subset| (target, subset)));
+        let all = pairs.map(|(target, subset)| convention(target, subset, recipe)).collect::<Result<_>>()?;
+        Ok(Self { all, targets: recipe.targets.clone(), subsets: subsets.len() })
+    }
+
+    pub(super) fn get(&self, index: usize) -> &dyn Convention {
+        self.all[index].as_ref()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &dyn Convention> {
+        self.all.iter().map(AsRef::as_ref)
+    }
+
+    fn index(&self, target: usize, subset: usize) -> usize {
+        target * self.subsets + subset
+    }
+}
+
+/// Places all samples, target by target in the dataset's order.
+pub(super) fn place_all(collected: &Collected, conventions: &Conventions) -> (Vec<Placed>, Vec<Problem>) {
+    let mut placed = Vec::new();
+    let mut problems = Vec::new();
+    for target in 0..conventions.targets.len() {
+        let collisions = collisions(collected, conventions, target);
+        let results: Vec<_> = collected
+            .samples
+            .par_iter()
+            .enumerate()
+            .filter(|(_, sample)| collected.images[sample.image].usable)
+            .map(|(index, sample)| {
+                let image = &collected.images[sample.image];
+                let convention = conventions.index(target, sample.subset);
+                if let Some(problem) = collisions.get(&sample.image) {
+                    return Err(problem.clone());
+                }
+                let placement = conventions.get(convention).place(image)?;
+                Ok((Placed { sample: index, convention, placement }, image))
+            })
+            .collect();
+        for result in results {
+            match result {
+                Err(problem) => problems.push(problem),
+                Ok((one, image)) => {
+                    problems.extend(conventions.get(one.convention).harms(image));
+                    problems.extend(consequences(image, &one.placement));
+                    placed.push(one);
+                }
+            }
+        }
+    }
+    (placed, problems)
+}
+
+/// Images of one folder that differ only by extension, where the target's artefacts are named by the stem.
+fn collisions(collected: &Collected, conventions: &Conventions, target: usize) -> BTreeMap<usize, Problem> {
+    let mut stems: BTreeMap<(PathBuf, OsString), BTreeSet<usize>> = BTreeMap::new();
+    for sample in &collected.samples {
+        let convention = conventions.get(conventions.index(target, sample.subset));
+        let image = &collected.images[sample.image];
+        let relative = &image.relative;
+        let seen = image.usable && convention.names_by_stem() && convention.place(image).is_ok();
+        if let (true, Some(stem)) = (seen, relative.file_stem()) {
+            let folder = relative.parent().unwrap_or(relative.as_path()).to_path_buf();
+            stems.entry((folder, stem.to_owned())).or_default().insert(sample.image);
+        }
+    }
+    let distinct =
+        |images: &BTreeSet<usize>| images.iter().map(|&i| &collected.images[i].relative).collect::<BTreeSet<_>>();
+    let mut problems = BTreeMap::new();
+    for images in stems.into_values().filter(|images| distinct(images).len() > 1) {
+        let names: Vec<_> = images.iter().map(|&i| collected.images[i].path.as_str()).collect();
+        for &image in &images {
+            let others: Vec<_> = names.iter().filter(|name| **name != collected.images[image].path).copied().collect();
+            let message = format!(
+                "shares its cache file with `{}`: {} names caches by the stem",
+                others.join("`, `"),
+                conventions.targets[target].name()
+            );
+            let problem = Problem::error(collected.images[image].path.clone(), Kind::StemCollision, message);
+            problems.insert(image, problem.with_hint("rename one of them"));
+        }
+    }
+    problems
+}
+
+fn consequences(image: &Image, placement: &Placement) -> Vec<Problem> {
+    let assignment = &placement.assignment;
+    let mut problems = Vec::new();
+    let factor = assignment.upscale(placement.source);
+    if factor > 1.0 {
+        let message = format!("is enlarged {factor:.2} times to fill its bucket {}", assignment.bucket);
+        let hint = "--no-upscale keeps small images small";
+        problems.push(Problem::warning(image.path.clone(), Kind::Enlarged, message).with_hint(hint));
+    }
+    let loss = assignment.crop_loss();
+    if loss > CROP_LOSS_NAMED {
+        let message = format!("loses {:.0} % of the picture to the crop into {}", loss * 100.0, assignment.bucket);
+        problems.push(Problem::warning(image.path.clone(), Kind::CropLoss, message));
+    }
+    problems
+}
