@@ -1,1 +1,90 @@
-//! stub
+//! Runs a [`Plan`]: relinks what lies elsewhere, decodes ahead, encodes batch by batch, writes behind.
+//!
+//! ```text
+//! works, largest bucket first ─▶ decode workers ─▶ byte-bounded queue ─▶ batches of one bucket ─▶ encoder ─▶ writers
+//! ```
+//! Shutdown order: workers end with the works or a cancel, the encoder with the last result, the writers when the
+//! encoder hangs up. A failed sample is a problem in the summary; a failed write ends the run, with what is finished kept.
+
+mod encode;
+mod prepare;
+mod relink;
+mod tally;
+mod work;
+mod write;
+
+pub use encode::{Encode, Engine};
+pub use tally::Summary;
+
+use crate::error::Result;
+use crate::plan::{Collected, Plan};
+use crate::progress::{Cancel, Progress};
+use crate::store::door::sweep_temporaries;
+use crate::store::{Index, Locations};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Instant;
+use tally::Outcome;
+
+/// Limits of one run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Decode workers.
+    pub threads: usize,
+    /// Bytes of decoded pictures in flight.
+    pub ram: u64,
+    /// Images per encoder call, at least 1.
+    pub cache_batch: usize,
+}
+
+/// Everything a run works with.
+pub struct Bake<'a> {
+    /// What is to be done.
+    pub plan: &'a Plan,
+    /// The images.
+    pub collected: &'a Collected,
+    /// The encoder; a plan that builds no latents does without.
+    pub engine: Option<&'a dyn Encode>,
+    /// Limits.
+    pub options: &'a Options,
+    /// Where artefacts live.
+    pub locations: &'a Locations,
+    /// What is known of files.
+    pub index: &'a Index,
+    /// Told about each finished image.
+    pub progress: &'a dyn Progress,
+    /// Asks for an early end.
+    pub cancel: &'a Cancel,
+}
+
+impl Bake<'_> {
+    /// Runs the plan.
+    ///
+    /// # Errors
+    /// A write that failed (disk full, no permission): everything finished before is kept.
+    pub fn run(&self) -> Result<Summary> {
+        let start = Instant::now();
+        self.sweep();
+        let outcome = Outcome::default();
+        let fallen = relink::relink(self, &outcome)?;
+        let works = work::works(self.plan, &fallen);
+        encode::encode_all(self, &works, &outcome)?;
+        relink::follow(self, &outcome)?;
+        if !self.cancel.is_cancelled() {
+            write::remove_superseded(self)?;
+        }
+        if let Some(trouble) = self.index.flush() {
+            self.progress.say(&format!("warning: {trouble}"));
+        }
+        Ok(outcome.summarise(self, start.elapsed().as_secs_f64()))
+    }
+
+    /// Removes temporaries that killed runs left where this one writes.
+    fn sweep(&self) {
+        let writing = self.plan.artefacts.iter().filter(|artefact| artefact.needs_writing());
+        let folders: BTreeSet<&Path> = writing.filter_map(|artefact| artefact.path.as_deref()?.parent()).collect();
+        for folder in folders {
+            sweep_temporaries(folder);
+        }
+    }
+}
