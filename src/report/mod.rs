@@ -1,3 +1,5 @@
-//! Reports as data for `--json` and as text for people. Nothing is printed here.
+//! Reports: what people read and what scripts parse, from the same values. Text is built, never printed, here.
 
+pub mod bake;
+pub mod plan;
 pub mod scan;

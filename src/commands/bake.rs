@@ -1,0 +1,64 @@
+//! `prebake bake`
+
+use super::context::plan_for;
+use super::plan::show;
+use crate::cli::args::BakeArgs;
+use crate::cli::recipe::open_device;
+use crate::cli::ui::{Ui, exit};
+use prebake::bake::{Bake, Encode, Engine, Options};
+use prebake::error::{Error, Result};
+use prebake::problem::Problem;
+use prebake::report;
+
+pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
+    if args.recipe.vae.is_none() && !args.dry_run {
+        return Err(Error::usage(
+            "bake needs the VAE's weights",
+            "--vae FILE: a VAE or a full checkpoint in safetensors",
+        ));
+    }
+    let mut planned = plan_for(&args.common, &args.recipe, ui)?;
+    if args.dry_run {
+        return Ok(show(&planned, ui));
+    }
+    let (device, device_name, precision) = open_device(&args.recipe)?;
+    let weights = planned.resolved.weights.take().filter(|_| planned.plan.needs_encoder());
+    let engine = weights.map(|weights| Engine::new(weights, device, device_name.clone(), precision)).transpose()?;
+    let options = Options {
+        threads: planned.looked.threads,
+        ram: args.ram,
+        // On the CPU a batch costs memory and saves nothing: convolutions fill all cores with one image.
+        cache_batch: args.recipe.cache_batch.0.unwrap_or(1),
+    };
+    let bake = Bake {
+        plan: &planned.plan,
+        collected: &planned.looked.collected,
+        engine: engine.as_ref().map(|engine| engine as &dyn Encode),
+        options: &options,
+        locations: &planned.locations,
+        index: &planned.looked.index,
+        progress: ui.progress(),
+        cancel: &planned.looked.cancel,
+    };
+    let summary = bake.run()?;
+    let mut problems = report::plan::problems(&planned.plan, &planned.looked.collected);
+    problems.extend(summary.failed.iter().cloned());
+    ui.problems(&problems);
+    let report =
+        report::bake::BakeReport { summary: &summary, problems: &problems, device: &device_name, peak_rss: peak_rss() };
+    ui.result(&report.text());
+    ui.document(&report.json());
+    Ok(match () {
+        () if summary.interrupted => exit::INTERRUPTED,
+        () if problems.iter().any(Problem::is_error) => exit::FINDINGS,
+        () => exit::FINE,
+    })
+}
+
+/// The highest resident size of this process so far, in bytes; 0 where the system does not tell.
+fn peak_rss() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
+    kib.map_or(0, |kib| kib * 1024)
+}

@@ -1,0 +1,84 @@
+//! `prebake pixels`
+
+use super::context::plan_for;
+use crate::cli::args::PixelsArgs;
+use crate::cli::ui::{Ui, exit};
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
+use prebake::error::{Error, IoContext, Result};
+use prebake::pixels::{self, Refusal};
+use prebake::plan;
+use prebake::problem::{Kind, Problem};
+use prebake::progress::Progress;
+use prebake::report;
+use prebake::store::publish;
+use rayon::prelude::*;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn run(args: &PixelsArgs, ui: &Ui) -> Result<u8> {
+    let planned = plan_for(&args.common, &args.recipe, ui)?;
+    std::fs::create_dir_all(&args.output).at(&args.output)?;
+    let several = planned.resolved.recipe.targets.len() > 1;
+    ui.progress().stage("pixels", Some(planned.plan.samples.len() as u64));
+    let written: Vec<_> = planned
+        .plan
+        .samples
+        .par_iter()
+        .filter(|_| !planned.looked.cancel.is_cancelled())
+        .map(|sample| {
+            let name = file_name(sample, several);
+            let done = write(sample, &planned.looked.collected, &args.output.join(&name));
+            ui.progress().advance(1);
+            (sample, name, done)
+        })
+        .collect();
+    let mut problems = report::plan::problems(&planned.plan, &planned.looked.collected);
+    let mut files = Vec::new();
+    for (sample, name, done) in written {
+        match done {
+            Ok(()) => {
+                let bucket = sample.placement.assignment.bucket;
+                files.push(json!({"path": sample.path, "for": sample.target, "png": name, "bucket": bucket}));
+            }
+            Err(Failure::Sample(refusal)) => {
+                problems.push(Problem::error(sample.path.clone(), refusal.kind, refusal.message));
+            }
+            Err(Failure::Run(error)) => return Err(error),
+        }
+    }
+    if planned.looked.cancel.is_cancelled() {
+        return Err(Error::Interrupted);
+    }
+    ui.problems(&problems);
+    ui.result(&format!("{} pictures in `{}`", files.len(), args.output.display()));
+    ui.document(&json!({"written": files.len(), "files": files, "problems": problems}));
+    Ok(if problems.iter().any(Problem::is_error) { exit::FINDINGS } else { exit::FINE })
+}
+
+/// `a/b.jpg` → `a__b.jpg.png`; with several targets their name comes first.
+fn file_name(sample: &plan::PlannedSample, several: bool) -> PathBuf {
+    let flat = sample.path.replace('/', "__");
+    PathBuf::from(if several { format!("{}__{flat}.png", sample.target.name()) } else { format!("{flat}.png") })
+}
+
+/// What kept a picture from being written.
+enum Failure {
+    /// The image gives no pixels.
+    Sample(Refusal),
+    /// The PNG could not be written.
+    Run(Error),
+}
+
+fn write(sample: &plan::PlannedSample, collected: &plan::Collected, png: &Path) -> Result<(), Failure> {
+    let image = &collected.images[collected.samples[sample.sample].image];
+    let unreadable = |error| Failure::Sample(Refusal::new(Kind::Damaged, format!("cannot be read: {error}")));
+    let bytes = std::fs::read(collected.file(image)).map_err(unreadable)?;
+    let prepared = pixels::prepare(&bytes, &sample.placement.pixels).map_err(Failure::Sample)?;
+    let (width, height) = (prepared.size.width, prepared.size.height);
+    let mut encoded = Vec::new();
+    let encoder = PngEncoder::new(&mut encoded);
+    let written = encoder.write_image(&prepared.rgb, width, height, ExtendedColorType::Rgb8);
+    written.map_err(|error| Failure::Run(Error::input(png, error.to_string())))?;
+    publish(png, &encoded).map(drop).map_err(Failure::Run)
+}

@@ -1,0 +1,158 @@
+//! The plan, as `plan`, `status` and `bake --dry-run` show it.
+
+use crate::plan::{BucketRow, Collected, Plan, PlannedSample, Status};
+use crate::problem::{Kind, Problem, Severity};
+use crate::recipe::Recipe;
+use crate::store::Locations;
+use crate::units::human_bytes;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+
+/// Samples with the same status and reasons that are listed before only their number is given.
+const LISTED: usize = 5;
+
+/// A plan with what it was made from.
+pub struct PlanReport<'a> {
+    plan: &'a Plan,
+    recipe: &'a Recipe,
+    locations: &'a Locations,
+    problems: Vec<Problem>,
+}
+
+/// Problems of the scan and of the plan, without repeats.
+///
+/// Of the scan's warnings those stay out that the conventions say better: what happens to alpha, orientation, colour
+/// profile and bit depth.
+pub fn problems(plan: &Plan, collected: &Collected) -> Vec<Problem> {
+    let said_better = |problem: &&Problem| {
+        problem.severity == Severity::Warning
+            && matches!(problem.kind, Kind::Alpha | Kind::Oriented | Kind::Icc | Kind::BitDepth)
+    };
+    let of_scan = collected.problems.iter().filter(|problem| !said_better(problem));
+    let mut seen = HashSet::new();
+    of_scan.chain(&plan.problems).filter(|problem| seen.insert(*problem)).cloned().collect()
+}
+
+impl<'a> PlanReport<'a> {
+    /// Makes the report of `plan`.
+    pub fn new(plan: &'a Plan, collected: &Collected, recipe: &'a Recipe, locations: &'a Locations) -> Self {
+        Self { plan, recipe, locations, problems: problems(plan, collected) }
+    }
+
+    /// All problems, those of the scan first.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Buckets, totals, and why things are stale, for people.
+    pub fn text(&self, verbose: bool) -> String {
+        let mut text = String::new();
+        for (target, settings) in &self.plan.settings {
+            let shown = ["resolution", "bucket-step", "upscale", "flip", "resize"];
+            let settings: Vec<_> = shown.iter().filter_map(|&k| settings.get(k).map(|v| format!("{k} {v}"))).collect();
+            let _ = writeln!(text, "for {} · {} · {}", target.name(), self.recipe.family.name(), settings.join(" · "));
+        }
+        self.write_buckets(&mut text);
+        self.write_states(&mut text, verbose);
+        let totals = self.plan.totals();
+        let _ = write!(
+            text,
+            "fresh {}, stale {}, missing {}, damaged {}, foreign {}, orphans {}; latents take {}",
+            totals.fresh,
+            totals.stale,
+            totals.missing,
+            totals.damaged,
+            totals.foreign,
+            totals.orphans,
+            human_bytes(totals.latent_bytes)
+        );
+        text
+    }
+
+    fn write_buckets(&self, text: &mut String) {
+        let _ = writeln!(text, "{:>12}  {:>7}  {:>8}  {:>8}", "bucket", "images", "repeats", "batches");
+        for row in &self.plan.buckets {
+            let BucketRow { reso, images, repeats, batches, .. } = row;
+            let mark = if row.underfilled { "  under-filled" } else { "" };
+            let _ = writeln!(text, "{:>12}  {images:>7}  {repeats:>8}  {batches:>8}{mark}", reso.to_string());
+        }
+    }
+
+    /// What is not fresh, grouped by status and reasons.
+    fn write_states(&self, text: &mut String, verbose: bool) {
+        let mut groups: BTreeMap<(Status, String), Vec<&PlannedSample>> = BTreeMap::new();
+        for sample in self.plan.samples.iter().filter(|sample| sample.status != Status::Fresh) {
+            let reasons: Vec<_> = sample.reasons.iter().map(|reason| reason.text.as_str()).collect();
+            groups.entry((sample.status, reasons.join("; "))).or_default().push(sample);
+        }
+        for ((status, reasons), samples) in groups {
+            let status = status.name();
+            let why = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
+            let _ = writeln!(text, "{} {status}{why}", samples.len());
+            let listed = if verbose { samples.len() } else { LISTED.min(samples.len()) };
+            for sample in &samples[..listed] {
+                let _ = writeln!(text, "    {}", sample.path);
+            }
+            if listed < samples.len() {
+                let _ = writeln!(text, "    … and {} more (-v lists them)", samples.len() - listed);
+            }
+        }
+    }
+
+    /// The JSON of the contract.
+    pub fn json(&self) -> Value {
+        let nominal = self.plan.nominal_area;
+        let largest = self.plan.samples.iter().map(|sample| sample.placement.assignment.bucket.area()).max();
+        json!({
+            "recipe": self.recipe_json(),
+            "samples": self.plan.samples.iter().map(sample_json).collect::<Vec<_>>(),
+            "orphans": self.plan.orphans.iter().map(|path| self.locations.display(path)).collect::<Vec<_>>(),
+            "problems": self.problems,
+            "buckets": self.plan.buckets,
+            "totals": self.plan.totals(),
+            "advice": {"largest_bucket_area": largest, "nominal_area": nominal},
+        })
+    }
+
+    /// Every setting by its long flag name; those of the first target, and each target's own under its name.
+    fn recipe_json(&self) -> Value {
+        let recipe = self.recipe;
+        let mut json = json!({
+            "for": recipe.targets,
+            "family": recipe.family,
+            "grad-accum": recipe.grad_accum,
+            "gpus": recipe.gpus,
+            "dtype": recipe.precision.map_or("auto", crate::recipe::Precision::name),
+            "posterior": recipe.posterior.to_string(),
+            "foreign": if recipe.rebuild_foreign { "rebuild" } else { "keep" },
+        });
+        for target in recipe.targets.iter().rev() {
+            let Some(settings) = self.plan.settings.get(target) else { continue };
+            json[target.name()] = json!(settings);
+            for (name, value) in settings {
+                json[name] = json!(value);
+            }
+        }
+        json
+    }
+}
+
+fn sample_json(sample: &PlannedSample) -> Value {
+    let (placement, assignment) = (&sample.placement, &sample.placement.assignment);
+    json!({
+        "path": sample.path,
+        "for": sample.target,
+        "width": placement.source.width,
+        "height": placement.source.height,
+        "bucket": assignment.bucket,
+        "resized": assignment.resized,
+        "crop": assignment.crop,
+        "upscale": assignment.upscale(placement.source),
+        "crop_loss": assignment.crop_loss(),
+        "key": sample.key,
+        "artefact": sample.artefact,
+        "status": sample.status,
+        "reasons": sample.reasons,
+    })
+}
