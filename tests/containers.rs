@@ -156,7 +156,7 @@ proptest! {
                 bytes[at] = *value;
             }
             let _ = container.read(&bytes);
-            container.has_receipt(Cursor::new(&bytes));
+            container.is_whole(&bytes);
         }
     }
 }

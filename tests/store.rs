@@ -5,10 +5,10 @@ use prebake::hash::{ContentHash, EncoderId, Key};
 use prebake::recipe::pixels::{Alpha, Colour, PixelRecipe};
 use prebake::recipe::{EntryReceipt, KeyInputs, Receipt, Stored, Target};
 use prebake::store::door::{TEMPORARY_PREFIX, sweep_temporaries};
-use prebake::store::index::{Baked, Holder, Known};
+use prebake::store::index::{Baked, Known};
 use prebake::store::lookup::{fault_of, judge, verify};
 use prebake::store::merge::{Change, merge};
-use prebake::store::{FileStat, Found, Index, inspect, layout, orphans, publish};
+use prebake::store::{FileStat, Found, Index, Locations, inspect, layout, publish};
 use prebake::units::{Rect, Size};
 use std::collections::BTreeMap;
 use std::fs;
@@ -211,26 +211,6 @@ mod index {
             check(&index);
         }
         check(&open(root.path()));
-    }
-
-    #[test]
-    fn a_key_leads_to_the_artefacts_that_hold_it_until_they_are_forgotten() {
-        let root = TempDir::new().unwrap();
-        let index = open(root.path());
-        let known = judge(&ours()).known().unwrap();
-        let key = receipt(b"latents_1x2").key;
-        index.remember_artefact(b"b.npz", &STAT, &known);
-        index.remember_artefact(b"a.npz", &STAT, &known);
-        let holder = |path: &[u8]| Holder { path: path.to_vec(), entry: "latents_1x2".to_owned() };
-        assert_eq!(index.artefacts_with_key(&key), [holder(b"a.npz"), holder(b"b.npz")]);
-        index.forget_artefact(b"a.npz");
-        let foreign = Known { receipt: None, foreign: known.foreign.clone() };
-        assert_eq!(index.artefacts_with_key(&key), [holder(b"b.npz")]);
-        index.remember_artefact(b"b.npz", &STAT, &foreign);
-        assert_eq!(index.artefacts_with_key(&key), []);
-        assert_eq!(index.artefacts_with_key(&Key([1; 32])), []);
-        assert_eq!(index.artefact(b"a.npz", &STAT), None);
-        assert_eq!(index.artefact(b"b.npz", &STAT), Some(foreign));
     }
 
     #[test]
@@ -549,32 +529,8 @@ mod orphan {
         file(&root.path().join("zz").join(name), b"");
         file(&root.path().join("ab/notes.txt"), b"");
         file(&root.path().join("ab/.prebake-tmp-1"), b"");
-        assert_eq!(orphans::in_store(root.path()), [paths[1].clone(), paths[0].clone()]);
-        assert_eq!(orphans::in_store(&root.path().join("missing")), [] as [PathBuf; 0]);
-    }
-
-    #[test]
-    fn beside_images_only_files_with_our_receipt_are_ours() {
-        let root = TempDir::new().unwrap();
-        let at = |name: &str| root.path().join(name);
-        let theirs = Contents { arrays: ours().arrays, receipt: None };
-        for (container, extension) in [(Container::Npz, "npz"), (Container::Safetensors, "safetensors")] {
-            file(&at(&format!("sub/ours.{extension}")), &container.write(&ours()).unwrap());
-            file(&at(&format!("theirs.{extension}")), &container.write(&theirs).unwrap());
-            file(&at(&format!("cut.{extension}")), &container.write(&ours()).unwrap()[..40]);
-            file(&at(&format!(".hidden/ours.{extension}")), &container.write(&ours()).unwrap());
-        }
-        file(&at("ours.png"), &Container::Npz.write(&ours()).unwrap());
-        #[cfg(unix)]
-        std::os::unix::fs::symlink(at("sub"), at("link")).unwrap();
-        #[cfg(unix)]
-        std::os::unix::fs::symlink(at("sub/ours.npz"), at("link.npz")).unwrap();
-        let index = Index::in_memory();
-        let found = orphans::beside_images(root.path(), &index);
-        assert_eq!(found, [PathBuf::from("sub/ours.npz"), "sub/ours.safetensors".into()]);
-        // What the index knows is believed without opening the file.
-        let foreign = Known { receipt: None, foreign: BTreeMap::new() };
-        index.remember_artefact(b"sub/ours.npz", &stat(&at("sub/ours.npz")), &foreign);
-        assert_eq!(orphans::beside_images(root.path(), &index), [PathBuf::from("sub/ours.safetensors")]);
+        let store = |path: &Path| Locations::new("dataset", Some(path.to_path_buf()));
+        assert_eq!(store(root.path()).store_files(), [root.path().join(&paths[1]), root.path().join(&paths[0])]);
+        assert_eq!(store(&root.path().join("missing")).store_files(), [] as [PathBuf; 0]);
     }
 }

@@ -13,7 +13,6 @@ pub mod safetensors;
 
 pub use array::{Array, Dtype};
 use std::collections::BTreeMap;
-use std::io::{Read, Seek};
 use std::path::Path;
 
 /// The name under which a receipt rides in a container.
@@ -60,14 +59,6 @@ impl Container {
         [(Self::Npz, "npz"), (Self::Safetensors, "safetensors")]
             .into_iter()
             .find_map(|(container, name)| extension.eq_ignore_ascii_case(name).then_some(container))
-    }
-
-    /// True when a file carries a receipt; reads its directory or header, not its arrays.
-    pub fn has_receipt(self, file: impl Read + Seek) -> bool {
-        match self {
-            Self::Npz => npz::has_receipt(file),
-            Self::Safetensors => safetensors::has_receipt(file),
-        }
     }
 
     /// True when a file's directory or header is intact, so that what [`Container::read`] refused in it is of another

@@ -8,10 +8,8 @@
 use super::{Array, Contents, Dtype, RECEIPT_NAME};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype as Stored;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{Read, Seek, SeekFrom};
 
 /// The header's key for metadata; no tensor can have this name.
 const METADATA: &str = "__metadata__";
@@ -121,28 +119,6 @@ fn stored_name(dtype: Dtype) -> &'static str {
     }
 }
 
-/// True when the header's metadata names a receipt; no tensor is read, so a checkpoint of gigabytes costs nothing.
-pub fn has_receipt(mut file: impl Read + Seek) -> bool {
-    #[derive(Deserialize)]
-    struct Head {
-        #[serde(rename = "__metadata__")]
-        metadata: Option<BTreeMap<String, String>>,
-    }
-    let mut length = [0; 8];
-    let Ok(size) = file.seek(SeekFrom::End(0)) else { return false };
-    if file.rewind().and_then(|()| file.read_exact(&mut length)).is_err() {
-        return false;
-    }
-    let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER_BYTES || length > size - 8 {
-        return false;
-    }
-    let mut header = Vec::new();
-    file.take(length).read_to_end(&mut header).is_ok()
-        && serde_json::from_slice::<Head>(&header)
-            .is_ok_and(|head| head.metadata.is_some_and(|texts| texts.contains_key(RECEIPT_NAME)))
-}
-
 /// True for a header that the format allows and a file as long as it says.
 pub fn is_whole(bytes: &[u8]) -> bool {
     SafeTensors::deserialize(bytes).is_ok()
@@ -151,7 +127,6 @@ pub fn is_whole(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Cursor;
 
     fn contents() -> Contents {
         let arrays = [
@@ -181,12 +156,12 @@ mod tests {
     fn what_is_written_is_read_back() {
         let bytes = write(&contents()).unwrap();
         assert_eq!(read(&bytes), Ok(contents()));
-        assert!(has_receipt(Cursor::new(&bytes)));
+        assert!(is_whole(&bytes));
         let plain = Contents { receipt: None, ..contents() };
         let bytes = write(&plain).unwrap();
         assert_eq!(read(&bytes), Ok(plain));
-        assert!(!has_receipt(Cursor::new(&bytes)));
-        assert!(!has_receipt(Cursor::new(&bytes[..5])));
+        assert!(is_whole(&bytes));
+        assert!(!is_whole(&bytes[..5]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where artefacts of a dataset live, and how their paths are shown and indexed.
 
-use super::orphans;
+use super::layout::store_key;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -46,10 +46,15 @@ impl Locations {
         path.strip_prefix(&self.root).unwrap_or(path).as_os_str().as_encoded_bytes().to_vec()
     }
 
-    /// Files of the store, sorted.
+    /// Files of the store, sorted. Told by their names alone, `ab/<64 hex>.safetensors`; anything else is not ours.
     pub fn store_files(&self) -> Vec<PathBuf> {
         let store = self.store();
-        orphans::in_store(&store).into_iter().map(|path| store.join(path)).collect()
+        let folders = entries(&store).into_iter().filter(|path| path.is_dir());
+        let files = folders.flat_map(|folder| entries(&folder));
+        let is_artefact = |path: &PathBuf| path.strip_prefix(&store).is_ok_and(|name| store_key(name).is_some());
+        let mut files: Vec<PathBuf> = files.filter(is_artefact).collect();
+        files.sort();
+        files
     }
 
     /// Files with a name that `of_layout` knows in these folders of the dataset (with all their visible sub-folders

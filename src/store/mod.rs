@@ -18,7 +18,6 @@
 //! | [`locations`] | where the artefacts of a dataset live |
 //! | [`lookup`] | what lies at an artefact's place: missing, damaged, foreign or ours |
 //! | [`merge`] | an artefact's new contents from the old ones and a set of changes |
-//! | [`orphans`] | every artefact under a root that carries our receipt |
 
 pub mod door;
 pub mod index;
@@ -26,7 +25,6 @@ pub mod layout;
 pub mod locations;
 pub mod lookup;
 pub mod merge;
-pub mod orphans;
 pub mod stat;
 
 pub use door::publish;

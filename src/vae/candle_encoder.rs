@@ -280,7 +280,7 @@ impl GroupNorm {
 /// (N, groups, rows, W) → (N, groups, 1), f32. Row by row in f32, the rows' means in f64: one f32 sum over a million
 /// values, of a plain sky say, loses four digits.
 fn group_mean(x: &Tensor) -> Result<Tensor> {
-    Ok(x.mean(3)?.to_dtype(DType::F64)?.mean_keepdim(2)?.to_dtype(DType::F32)?)
+    x.mean(3)?.to_dtype(DType::F64)?.mean_keepdim(2)?.to_dtype(DType::F32)
 }
 
 fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {

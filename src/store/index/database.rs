@@ -3,8 +3,8 @@
 //! Each row carries a seal, a checksum over its fields, since SQLite has none: a bit that flipped on the disk makes
 //! a row absent instead of a wrong hit. Errors in reading make a row absent too.
 
-use super::{Baked, Holder, Known, Pending};
-use crate::hash::{ContentHash, EncoderId, FieldHasher, Key};
+use super::{Baked, Known, Pending};
+use crate::hash::{ContentHash, EncoderId, FieldHasher};
 use crate::recipe::receipt::Receipt;
 use crate::recipe::settings::Target;
 use crate::store::stat::FileStat;
@@ -25,9 +25,6 @@ const SCHEMA: &str = "
     CREATE TABLE artefacts(
         path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, inode INTEGER,
         receipt TEXT NOT NULL, shapes TEXT NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
-    CREATE TABLE artefact_keys(
-        key BLOB, path BLOB, entry TEXT, PRIMARY KEY(key, path, entry)) WITHOUT ROWID;
-    CREATE INDEX artefact_keys_by_path ON artefact_keys(path);
     CREATE TABLE weights(
         path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, inode INTEGER,
         identity BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
@@ -193,14 +190,6 @@ pub(super) fn baked(connection: &Connection, target: Target, sample: &[u8], entr
     serde_json::from_str(&text).ok()
 }
 
-/// A hint where to look, so it has no seal either: the artefact itself is judged by its receipt.
-pub(super) fn artefacts_with_key(connection: &Connection, key: &Key) -> Vec<Holder> {
-    let sql = "SELECT path, entry FROM artefact_keys WHERE key = ?1 ORDER BY path, entry";
-    let Ok(mut statement) = connection.prepare_cached(sql) else { return Vec::new() };
-    let rows = statement.query_map([&key.0[..]], |row| Ok(Holder { path: row.get(0)?, entry: row.get(1)? }));
-    rows.map(|rows| rows.flatten().collect()).unwrap_or_default()
-}
-
 /// Writes all pending facts or, on an error, none.
 pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -223,11 +212,8 @@ fn write_images(transaction: &Transaction<'_>, pending: &Pending) -> rusqlite::R
 
 fn write_artefacts(transaction: &Transaction<'_>, pending: &Pending) -> rusqlite::Result<()> {
     let mut forget = transaction.prepare_cached("DELETE FROM artefacts WHERE path = ?1")?;
-    let mut forget_keys = transaction.prepare_cached("DELETE FROM artefact_keys WHERE path = ?1")?;
     let mut insert = transaction.prepare_cached("REPLACE INTO artefacts VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
-    let mut insert_key = transaction.prepare_cached("REPLACE INTO artefact_keys VALUES(?1, ?2, ?3)")?;
     for (path, fact) in &pending.artefacts {
-        forget_keys.execute([path])?;
         let Some((stat, known)) = fact else {
             forget.execute([path])?;
             continue;
@@ -237,9 +223,6 @@ fn write_artefacts(transaction: &Transaction<'_>, pending: &Pending) -> rusqlite
         let seal = seal("artefacts", path, stat, receipt.as_bytes(), shapes.as_bytes());
         let (size, inode) = (stat.size as i64, stat.inode as i64);
         insert.execute(params![path, size, stat.mtime_ns, stat.ctime_ns, inode, receipt, shapes, seal])?;
-        for (name, entry) in known.receipt.iter().flat_map(|receipt| &receipt.entries) {
-            insert_key.execute(params![entry.key.0, path, name])?;
-        }
     }
     Ok(())
 }

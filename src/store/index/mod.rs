@@ -11,7 +11,7 @@
 mod database;
 
 use crate::containers::Dtype;
-use crate::hash::{ContentHash, EncoderId, Key};
+use crate::hash::{ContentHash, EncoderId};
 use crate::recipe::key::KeyInputs;
 use crate::recipe::receipt::Receipt;
 use crate::recipe::settings::Target;
@@ -55,15 +55,6 @@ pub struct Baked {
     pub context: BTreeMap<String, String>,
     /// The artefact's path, as the caller names it.
     pub artefact: Vec<u8>,
-}
-
-/// An artefact that holds an entry of a wanted key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
-    /// The artefact's path.
-    pub path: Vec<u8>,
-    /// The entry's name in it.
-    pub entry: String,
 }
 
 type BakedKey = (Target, Vec<u8>, String);
@@ -180,13 +171,6 @@ impl Index {
         self.remember(|pending| {
             pending.artefacts.insert(path.to_vec(), None);
         });
-    }
-
-    /// Artefacts that held an entry of `key` when they were last looked at, sorted; the caller looks again.
-    pub fn artefacts_with_key(&self, key: &Key) -> Vec<Holder> {
-        let mut inner = self.lock();
-        inner.flush();
-        database::artefacts_with_key(&inner.database, key)
     }
 
     /// The encoder identity of a weights file, if it was remembered at this very stat.
