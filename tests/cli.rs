@@ -132,7 +132,8 @@ fn settings_come_from_prebake_toml_beside_the_dataset_and_flags_win() {
     let settings = recipe(&[]);
     assert_eq!((&settings["resolution"], &settings["flip"]), (&serde_json::json!("192"), &serde_json::json!("true")));
     assert_eq!(settings["for"], serde_json::json!(["sd-scripts"]));
-    assert_eq!(recipe(&["--resolution", "256", "--for", "store"])["resolution"], "256");
+    let settings = recipe(&["--resolution", "256", "--for", "store", "--flip=false"]);
+    assert_eq!((&settings["resolution"], &settings["flip"]), (&serde_json::json!("256"), &serde_json::json!("false")));
     folder.write("prebake.toml", "resolutoin = 192\n");
     let text = refused(&folder, "plan", &[]);
     assert_eq!(

@@ -142,20 +142,20 @@ pub(crate) struct RecipeArgs {
     #[arg(long, value_name = "PX", value_parser = side())]
     pub(crate) max_bucket: Option<u32>,
     /// One size for all: the resolution
-    #[arg(long)]
-    pub(crate) no_bucket: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) no_bucket: Option<bool>,
     /// Images may be enlarged to fill a bucket
     #[arg(long, overrides_with = "no_upscale")]
     pub(crate) upscale: bool,
     /// Images are never enlarged
-    #[arg(long)]
+    #[arg(long, overrides_with = "upscale")]
     pub(crate) no_upscale: bool,
     /// Also bake the mirrored image
-    #[arg(long)]
-    pub(crate) flip: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) flip: Option<bool>,
     /// Keep alpha as a loss mask (trainers' layouts)
-    #[arg(long)]
-    pub(crate) alpha_mask: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) alpha_mask: Option<bool>,
     /// Resize filter: auto, area, lanczos, box, bilinear, bicubic or nearest
     #[arg(long, value_name = "FILTER", value_parser = filter)]
     pub(crate) resize: Option<Filter>,

@@ -54,6 +54,10 @@ fn is_description(path: &Path) -> bool {
 /// Flags of `command`; those of other subcommands are left out, unknown ones refused.
 fn settings(file: &Path, table: &Table, command: &str) -> Result<Vec<OsString>> {
     let cli = super::args::Cli::command();
+    let takes_value = |key: &str| {
+        let argument = cli.get_subcommands().flat_map(clap::Command::get_arguments).find(|a| a.get_long() == Some(key));
+        argument.is_some_and(|argument| argument.get_action().takes_values())
+    };
     let has = |sub: &clap::Command, key: &str| sub.get_arguments().any(|argument| argument.get_long() == Some(key));
     let mut arguments = Vec::new();
     for (key, value) in table {
@@ -65,6 +69,7 @@ fn settings(file: &Path, table: &Table, command: &str) -> Result<Vec<OsString>> 
             continue;
         }
         let text = match value {
+            Value::Boolean(on) if takes_value(key) => Some(on.to_string()),
             Value::Boolean(true) => None,
             Value::Boolean(false) => continue,
             Value::Array(items) => Some(items.iter().map(plain).collect::<Vec<_>>().join(",")),

@@ -29,9 +29,9 @@ pub(crate) fn resolve(args: &RecipeArgs, index: &Index) -> Result<Resolved> {
     let (family, assumption) = decide_family(args, weights.as_ref())?;
     let encoder = weights.as_ref().map(|weights| identity(weights, index)).transpose()?;
     let mut targets = args.targets.clone();
+    targets.sort_unstable();
     targets.dedup();
     let policy = |policy: Option<Policy>| policy.map(|policy| policy == Policy::Apply);
-    let on = |flag: bool| flag.then_some(true);
     let recipe = Recipe {
         targets,
         family,
@@ -40,10 +40,10 @@ pub(crate) fn resolve(args: &RecipeArgs, index: &Index) -> Result<Resolved> {
         bucket_step: args.bucket_step,
         min_bucket: args.min_bucket,
         max_bucket: args.max_bucket,
-        buckets: args.no_bucket.then_some(false),
-        upscale: if args.no_upscale { Some(false) } else { on(args.upscale) },
-        flip: on(args.flip),
-        alpha_mask: on(args.alpha_mask),
+        buckets: args.no_bucket.map(|fixed| !fixed),
+        upscale: (args.upscale || args.no_upscale).then_some(args.upscale),
+        flip: args.flip,
+        alpha_mask: args.alpha_mask,
         resize: args.resize,
         orientation: policy(args.orientation),
         background: args.background.map(|rgb| rgb.0),

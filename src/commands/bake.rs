@@ -40,8 +40,8 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
         progress: ui.progress(),
         cancel: &planned.looked.cancel,
     };
-    let summary = bake.run()?;
     let mut problems = report::plan::problems(&planned.plan, &planned.looked.collected);
+    let summary = bake.run().inspect_err(|_| ui.problems(&problems))?;
     problems.extend(summary.failed.iter().cloned());
     ui.problems(&problems);
     let report =

@@ -44,7 +44,7 @@ pub(crate) fn look(common: &Common, deep: bool, ui: &Ui) -> Result<Looked> {
     let options =
         plan::CollectOptions { caption_ext: (!given.is_empty()).then_some(given), default_caption_ext: defaults, deep };
     let collected = plan::collect(description, &options, &index, ui.progress(), &cancel)?;
-    index.flush();
+    report_trouble(&index, ui);
     if cancel.is_cancelled() {
         return Err(Error::Interrupted);
     }
@@ -82,8 +82,15 @@ pub(crate) fn plan_for(common: &Common, args: &RecipeArgs, ui: &Ui) -> Result<Pl
         progress: ui.progress(),
     };
     let plan = plan::build(&request)?;
-    looked.index.flush();
+    report_trouble(&looked.index, ui);
     Ok(Planned { looked, resolved, locations, plan })
+}
+
+/// Writes the index; trouble with it costs time, never a result.
+fn report_trouble(index: &Index, ui: &Ui) {
+    if let Some(trouble) = index.flush() {
+        ui.remark(&format!("warning: {trouble}"));
+    }
 }
 
 fn dotted(extension: &str) -> String {

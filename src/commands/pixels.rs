@@ -14,6 +14,7 @@ use prebake::report;
 use prebake::store::publish;
 use rayon::prelude::*;
 use serde_json::json;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &PixelsArgs, ui: &Ui) -> Result<u8> {
@@ -25,9 +26,9 @@ pub(crate) fn run(args: &PixelsArgs, ui: &Ui) -> Result<u8> {
         .plan
         .samples
         .par_iter()
+        .zip(file_names(&planned.plan.samples, several))
         .filter(|_| !planned.looked.cancel.is_cancelled())
-        .map(|sample| {
-            let name = file_name(sample, several);
+        .map(|(sample, name)| {
             let done = write(sample, &planned.looked.collected, &args.output.join(&name));
             ui.progress().advance(1);
             (sample, name, done)
@@ -56,10 +57,18 @@ pub(crate) fn run(args: &PixelsArgs, ui: &Ui) -> Result<u8> {
     Ok(if problems.iter().any(Problem::is_error) { exit::FINDINGS } else { exit::FINE })
 }
 
-/// `a/b.jpg` → `a__b.jpg.png`; with several targets their name comes first.
-fn file_name(sample: &plan::PlannedSample, several: bool) -> PathBuf {
-    let flat = sample.path.replace('/', "__");
-    PathBuf::from(if several { format!("{}__{flat}.png", sample.target.name()) } else { format!("{flat}.png") })
+/// `a/b.jpg` → `a__b.jpg.png`; with several targets their name comes first. A name that is taken, by an image at
+/// another resolution say, gets a number.
+fn file_names(samples: &[plan::PlannedSample], several: bool) -> Vec<PathBuf> {
+    let mut taken: HashMap<String, usize> = HashMap::new();
+    let name = |sample: &plan::PlannedSample| {
+        let flat = sample.path.replace('/', "__");
+        let base = if several { format!("{}__{flat}", sample.target.name()) } else { flat };
+        let times = taken.entry(base.clone()).or_default();
+        *times += 1;
+        PathBuf::from(if *times == 1 { format!("{base}.png") } else { format!("{base}__{times}.png") })
+    };
+    samples.iter().map(name).collect()
 }
 
 /// What kept a picture from being written.
