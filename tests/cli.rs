@@ -246,3 +246,31 @@ fn what_overflows_in_half_precision_is_repeated_in_f32_and_nan_is_never_stored()
     assert_eq!((outcome.code, outcome.json()["encoded"].as_u64()), (1, Some(0)));
     assert_eq!(outcome.problems("nan").len(), 2);
 }
+
+/// Commands of the README that start with `prebake`, in order.
+fn readme_commands() -> Vec<Vec<String>> {
+    let readme = include_str!("../README.md");
+    let shell = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = shell.flat_map(str::lines).filter(|line| line.starts_with("prebake "));
+    lines.map(|line| line.split_whitespace().skip(1).map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn every_prebake_command_of_the_readme_runs_as_written() {
+    let folder = Folder::new();
+    folder.picture("photos/a.png", 150, 110, 1);
+    folder.picture("photos/cats/b.png", 90, 200, 2);
+    fs::copy(tiny_vae(), folder.join("sdxl_vae.safetensors")).unwrap();
+    let subset = "[[datasets.subsets]]\nimage_dir = \"photos\"\ncaption_extension = \".txt\"\n";
+    folder.write(
+        "dataset.toml",
+        format!("[[datasets]]\nresolution = 128\nenable_bucket = true\nmin_bucket_reso = 64\n{subset}"),
+    );
+    let commands = readme_commands();
+    assert!(commands.len() >= 6, "{commands:?}");
+    for arguments in commands {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = command(&arguments).current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

@@ -12,6 +12,7 @@ use super::read;
 use crate::error::{Error, IoContext, Result};
 use crate::pixels::Format;
 use crate::problem::{Kind, Problem};
+use crate::store::FOLDER;
 use crate::units::display_path;
 use std::collections::HashSet;
 use std::fs;
@@ -36,12 +37,13 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// One note on all that was left out, if anything was.
+    /// One note on all that was left out, if anything but our own `.prebake` was.
     pub fn hidden_note(&self) -> Option<Problem> {
         let named: Vec<String> = self.hidden.iter().take(NAMED_HIDDEN).map(|path| display_path(path)).collect();
         let more = if self.hidden.len() > named.len() { ", …" } else { "" };
         let message = format!("{} hidden or temporary left out: {}{more}", self.hidden.len(), named.join(", "));
-        (!named.is_empty()).then(|| Problem::note(".", Kind::Hidden, message))
+        let news = self.hidden.iter().any(|path| path.as_path() != Path::new(FOLDER));
+        news.then(|| Problem::note(".", Kind::Hidden, message))
     }
 }
 
