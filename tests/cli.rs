@@ -130,10 +130,10 @@ fn settings_come_from_prebake_toml_beside_the_dataset_and_flags_win() {
         .write("prebake.toml", "resolution = 192\nflip = true\nfor = [\"sd-scripts\"]\ndeep = true\nmin-bucket = 64\n");
     let recipe = |flags: &[&str]| folder.run("plan", &[&["--json", "-q"], flags].concat()).fine()["recipe"].clone();
     let settings = recipe(&[]);
-    assert_eq!((&settings["resolution"], &settings["flip"]), (&serde_json::json!("192"), &serde_json::json!("true")));
+    assert_eq!((&settings["resolution"], &settings["flip"]), (&serde_json::json!(192), &serde_json::json!(true)));
     assert_eq!(settings["for"], serde_json::json!(["sd-scripts"]));
     let settings = recipe(&["--resolution", "256", "--for", "store", "--flip=false"]);
-    assert_eq!((&settings["resolution"], &settings["flip"]), (&serde_json::json!("256"), &serde_json::json!("false")));
+    assert_eq!((&settings["resolution"], &settings["flip"]), (&serde_json::json!(256), &serde_json::json!(false)));
     folder.write("prebake.toml", "resolutoin = 192\n");
     let text = refused(&folder, "plan", &[]);
     assert_eq!(

@@ -39,6 +39,8 @@ impl Drafts {
             let convention = conventions.get(one.convention);
             let picture = &request.collected.images[image];
             let mut context = convention.settings();
+            // The training batch shapes no latent; two batches must give the same bytes.
+            context.remove("batch");
             context.insert("path".to_owned(), picture.path.clone());
             context.insert("for".to_owned(), convention.target().name().to_owned());
             context.insert("family".to_owned(), request.recipe.family.name().to_owned());

@@ -2,7 +2,7 @@
 
 use crate::plan::{BucketRow, Collected, Plan, PlannedSample, Status};
 use crate::problem::{Kind, Problem, Severity};
-use crate::recipe::Recipe;
+use crate::recipe::{Posterior, Recipe};
 use crate::store::Locations;
 use crate::units::human_bytes;
 use serde_json::{Value, json};
@@ -124,17 +124,32 @@ impl<'a> PlanReport<'a> {
             "grad-accum": recipe.grad_accum,
             "gpus": recipe.gpus,
             "dtype": recipe.precision.map_or("auto", crate::recipe::Precision::name),
-            "posterior": recipe.posterior.to_string(),
+            "posterior": if recipe.posterior == Posterior::Mean { "mean" } else { "sample" },
+            "seed": if let Posterior::Sample { seed } = recipe.posterior { json!(seed) } else { Value::Null },
             "foreign": if recipe.rebuild_foreign { "rebuild" } else { "keep" },
         });
         for target in recipe.targets.iter().rev() {
             let Some(settings) = self.plan.settings.get(target) else { continue };
-            json[target.name()] = json!(settings);
-            for (name, value) in settings {
-                json[name] = json!(value);
+            let typed = settings.iter().map(|(name, text)| (name.clone(), typed(name, text)));
+            let typed: serde_json::Map<String, Value> = typed.collect();
+            for (name, value) in &typed {
+                json[name] = value.clone();
             }
+            json[target.name()] = Value::Object(typed);
         }
         json
+    }
+}
+
+/// A setting's text as JSON: numbers, booleans and `none` as such; a colour stays a text even if it is all digits.
+fn typed(name: &str, text: &str) -> Value {
+    match (text, text.parse::<u64>()) {
+        _ if name == "background" => json!(text),
+        ("true", _) => json!(true),
+        ("false", _) => json!(false),
+        ("none", _) => Value::Null,
+        (_, Ok(number)) => json!(number),
+        _ => json!(text),
     }
 }
 

@@ -96,6 +96,7 @@ impl Store {
             ("background".to_owned(), format!("{r:02X}{g:02X}{b:02X}")),
             ("icc".to_owned(), policy(self.icc)),
             ("store-dtype".to_owned(), self.dtype.name().to_owned()),
+            ("batch".to_owned(), self.batch.to_string()),
         ])
     }
 

@@ -75,6 +75,7 @@ impl SdScripts {
             ("alpha-mask", convention.alpha_mask.to_string()),
             ("resize", convention.resize.name().to_owned()),
             ("store-dtype", convention.dtype.name().to_owned()),
+            ("batch", convention.batch.to_string()),
         ] {
             convention.settings.insert(name.to_owned(), value);
         }
