@@ -185,6 +185,12 @@ fn a_toml_dataset_is_baked_with_its_own_settings() {
     assert_eq!(outcome.fine()["encoded"], 2, "the trainer does not look into sub-folders");
     let bytes = fs::read(folder.join("a_0150x0110_sdxl.npz")).unwrap();
     assert!(prebake::containers::Container::Npz.read(&bytes).unwrap().arrays.contains_key("latents_flipped"));
+    let contradicting = ["plan", config.to_str().unwrap(), "--for", "sd-scripts", "--resolution", "192"];
+    let outcome = prebake(&contradicting);
+    assert_eq!(outcome.code, 2);
+    let wanted = "error: --resolution contradicts `resolution` of the dataset's description, which the trainer follows\n\
+                  hint: leave it out, or change `resolution` there\n";
+    assert!(outcome.stderr.ends_with(wanted), "{}", outcome.stderr);
     let plan = prebake(&["plan", config.to_str().unwrap(), "--for", "sd-scripts", "--json", "-q"]).fine();
     let repeats: u64 = plan["buckets"].as_array().unwrap().iter().map(|row| row["repeats"].as_u64().unwrap()).sum();
     assert_eq!(repeats, 6);

@@ -446,3 +446,35 @@ fn one_folder_at_two_resolutions_collides_for_sdxl_and_shares_a_file_for_flux() 
     let arrays = Container::Npz.read(&folder.artefacts()[0].1).unwrap().arrays;
     assert_eq!(arrays.keys().filter(|name| name.starts_with("latents")).count(), 2);
 }
+
+#[test]
+fn a_picture_that_would_be_given_anothers_size_by_the_trainer_is_named_and_not_baked() {
+    let folder = Folder::new();
+    folder.picture("img1.png", 150, 110, 1);
+    folder.picture("img1_0.png", 90, 200, 2);
+    folder.picture("img10.png", 70, 90, 3);
+    let vae = tiny_vae();
+    let flags = [&SD[..], &["--vae", vae.to_str().unwrap()]].concat();
+    let outcome = folder.run("bake", &flags);
+    assert_eq!((outcome.code, outcome.json()["encoded"].as_u64()), (1, Some(2)));
+    assert_eq!(outcome.problems("stem-collision"), [("img1_0.png".to_owned(), "error".to_owned())]);
+    assert_eq!(folder.run("status", &[&flags[..], &["--check"]].concat()).code, 1);
+}
+
+#[test]
+fn what_a_trainer_added_of_an_earlier_picture_goes_with_it() {
+    let vae = data("vae/flux_tiny_f16.safetensors");
+    let more = ["--vae", vae.to_str().unwrap(), "--family", "flux"];
+    let folder = dataset();
+    let _ = bake(&folder, &SD, &more);
+    let path = folder.join("a_0150x0110_flux.npz");
+    let mut contents = Container::Npz.read(&fs::read(&path).unwrap()).unwrap();
+    contents.arrays.insert("latents_20x20".into(), Array::from_f32(Dtype::F32, vec![1, 2, 2], &[0.5; 4]));
+    fs::write(&path, Container::Npz.write(&contents).unwrap()).unwrap();
+    let names = || Container::Npz.read(&fs::read(&path).unwrap()).unwrap().arrays.into_keys().collect::<Vec<_>>();
+    let _ = bake(&folder, &SD, &more);
+    assert!(names().contains(&"latents_20x20".to_owned()), "another resolution of the same picture stays");
+    folder.picture("a.png", 150, 110, 9);
+    assert_eq!(counts(&bake(&folder, &SD, &more)), (1, 2, 0));
+    assert!(!names().contains(&"latents_20x20".to_owned()));
+}

@@ -59,6 +59,7 @@ pub fn read(bytes: &[u8]) -> Result<Contents, String> {
     // Members of a sound file do not overlap, so together they cannot be longer than it.
     let mut left = bytes.len() as u64;
     for index in 0..zip.len() {
+        ensure_one_name(bytes, &mut zip, index)?;
         let (name, member) = read_member(&mut zip, index, &mut left)?;
         let array = npy::read(&member).map_err(|why| format!("`{name}` {why}"))?;
         if name == RECEIPT_NAME {
@@ -68,6 +69,28 @@ pub fn read(bytes: &[u8]) -> Result<Contents, String> {
         }
     }
     Ok(contents)
+}
+
+/// Newest zip version that Python's `zipfile` reads.
+const MAX_ZIP_VERSION: u8 = 63;
+/// Flags of a member that numpy may write: sizes that follow the data, and a name in UTF-8.
+const KNOWN_FLAGS: u16 = 1 << 3 | 1 << 11;
+
+/// Holds a member's own header against the directory, as Python's `zipfile` does: a bit that flipped in either would
+/// pass here and stop the trainer.
+fn ensure_one_name(bytes: &[u8], zip: &mut ZipArchive<Cursor<&[u8]>>, index: usize) -> Result<(), String> {
+    let member = zip.by_index_raw(index).map_err(|e| format!("member {index} cannot be read: {e}"))?;
+    let (local, central) = (member.header_start() as usize, member.central_header_start() as usize);
+    let name = member.name_raw().to_vec();
+    let short = |at: usize| bytes.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    let lying = bytes.get(local + 30..).and_then(|rest| rest.get(..name.len()));
+    let sound = bytes.get(local..local + 4) == Some(b"PK\x03\x04")
+        && short(local + 26) == Some(name.len() as u16)
+        && lying == Some(name.as_slice())
+        && short(local + 8) == short(central + 10)
+        && [local + 6, central + 8].into_iter().all(|at| short(at).is_some_and(|flags| flags & !KNOWN_FLAGS == 0))
+        && [local + 4, central + 6].into_iter().all(|at| bytes.get(at).is_some_and(|v| *v <= MAX_ZIP_VERSION));
+    sound.then_some(()).ok_or_else(|| format!("member {index} has a header that does not match the directory"))
 }
 
 /// One member's array name and bytes, CRC checked; takes its stored length off `left`.
@@ -182,5 +205,31 @@ mod tests {
         assert_eq!(read(&deflated).unwrap().arrays["crop_ltrb"], array);
         assert!(read(&zipped("notes.txt", b"hello")).unwrap_err().contains("`notes.txt`, which is no array"));
         assert!(read(&zipped("latents.npy", b"hello")).unwrap_err().contains("`latents` holds no npy header"));
+    }
+
+    /// Python's `zipfile` compares both headers of a member and refuses the file; so must we, or the trainer would die
+    /// of a file that was called fresh.
+    #[test]
+    fn a_bit_that_flipped_in_a_header_is_damage_or_changes_nothing() {
+        let (contents, bytes) = (contents(), write(&contents()).unwrap());
+        let mut zip = ZipArchive::new(Cursor::new(bytes.as_slice())).unwrap();
+        let member = zip.by_index_raw(0).unwrap();
+        let (local, central) = (member.header_start() as usize, member.central_header_start() as usize);
+        let name_bytes = member.name_raw().len();
+        drop(member);
+        let fields =
+            (local + 26..local + 30 + name_bytes).chain(local + 4..local + 10).chain(central + 6..central + 12);
+        for at in fields.chain(central + 46..central + 46 + name_bytes) {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                // Versions up to Python's and flags without meaning here may differ; the arrays may not.
+                let harmless =
+                    [local + 4..local + 8, central + 6..central + 10].iter().any(|bytes| bytes.contains(&at));
+                if let Ok(read) = read(&flipped) {
+                    assert!(harmless && read == contents, "byte {at} bit {bit}");
+                }
+            }
+        }
     }
 }

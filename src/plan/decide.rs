@@ -50,13 +50,14 @@ impl Request<'_> {
 pub fn build(request: &Request<'_>) -> Result<Plan> {
     let conventions = Conventions::resolve(request.collected, request.recipe)?;
     let (placed, mut problems) = place_all(request.collected, &conventions);
+    let candidates = candidates(request, &conventions);
     let Drafts { mut artefacts, of_sample, collided, problems: collisions, .. } =
-        Drafts::gather(request, &conventions, &placed);
+        Drafts::gather(request, &conventions, &placed, &candidates);
     problems.extend(collisions);
     let shelf = Mutex::new(Shelf::new(request.recipe.precision));
     look(request, &conventions, &mut artefacts, &shelf);
     let wanted: BTreeSet<&PathBuf> = artefacts.iter().filter_map(|artefact| artefact.path.as_ref()).collect();
-    let mut others = candidates(request, &conventions);
+    let mut others = candidates;
     others.retain(|path| !wanted.contains(path));
     let mut orphans = ours_among(request, &others, &shelf);
     let shelf = shelf.into_inner().unwrap_or_else(PoisonError::into_inner);

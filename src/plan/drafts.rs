@@ -31,8 +31,13 @@ enum DraftKey {
 }
 
 impl Drafts {
-    /// Gathers the wishes of all placed samples.
-    pub(super) fn gather(request: &Request<'_>, conventions: &Conventions, placed: &[Placed]) -> Self {
+    /// Gathers the wishes of all placed samples; `lying` are the files of these layouts that lie there already.
+    pub(super) fn gather(
+        request: &Request<'_>,
+        conventions: &Conventions,
+        placed: &[Placed],
+        lying: &[PathBuf],
+    ) -> Self {
         let mut drafts = Self::default();
         for one in placed {
             let image = request.collected.samples[one.sample].image;
@@ -54,6 +59,7 @@ impl Drafts {
             drafts.of_sample.push(own);
         }
         drafts.find_collisions(request, placed);
+        drafts.find_mistakes(request, conventions, placed, lying);
         drafts
     }
 
@@ -110,6 +116,41 @@ impl Drafts {
                     self.problems.push(Problem::error(path, Kind::StemCollision, message).with_hint(hint));
                     self.collided.insert(sample);
                 }
+                self.artefacts[artefact].entries.clear();
+            }
+        }
+    }
+
+    /// Samples for which the trainer would take another image's cache file, wanted or lying there, by its name.
+    fn find_mistakes(
+        &mut self,
+        request: &Request<'_>,
+        conventions: &Conventions,
+        placed: &[Placed],
+        lying: &[PathBuf],
+    ) {
+        let mut names: HashMap<PathBuf, BTreeSet<String>> = HashMap::new();
+        let wanted = self.artefacts.iter().filter_map(|artefact| artefact.path.as_ref());
+        for path in wanted.chain(lying) {
+            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
+            names.entry(folder.to_path_buf()).or_default().insert(name.to_string_lossy().into_owned());
+        }
+        for (sample, one) in placed.iter().enumerate() {
+            let image = &request.collected.images[request.collected.samples[one.sample].image];
+            let at = request.locations.beside(&image.relative);
+            let Some((names, stem)) = at.parent().and_then(|f| names.get(f)).zip(image.relative.file_stem()) else {
+                continue;
+            };
+            let stem = stem.to_string_lossy();
+            let mut near = names.range(stem.to_string()..).take_while(|name| name.starts_with(stem.as_ref()));
+            let convention = conventions.get(one.convention);
+            let Some(taken) = near.find(|name| convention.mistakes(&stem, name)) else { continue };
+            let message =
+                format!("would be given the size of `{taken}` by the trainer, which goes by the beginning of the name");
+            let problem = Problem::error(image.path.clone(), Kind::StemCollision, message);
+            self.problems.push(problem.with_hint("rename the image"));
+            self.collided.insert(sample);
+            for &(artefact, _) in &self.of_sample[sample] {
                 self.artefacts[artefact].entries.clear();
             }
         }

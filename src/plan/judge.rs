@@ -119,12 +119,19 @@ fn drops(artefact: &PlannedArtefact, found: &Found, convention: &dyn Convention,
         Found::Ours { foreign, .. } | Found::Foreign(foreign) => foreign,
         _ => return drops,
     };
+    if let Found::Ours { receipt, .. } = found
+        && receipt.entries.values().any(|entry| entry.inputs.content != first.wanted.inputs.content)
+    {
+        // The file holds latents of an earlier picture; what a trainer added beside them is of that picture, too.
+        let of_picture = |name: &&String| name.starts_with("latents") || name.starts_with("alpha_mask");
+        drops.extend(others.keys().filter(of_picture).filter(|name| !wanted(name)).cloned());
+    }
     let latents =
         artefact.entries.iter().filter(|e| e.wanted.kind == EntryKind::Latents && e.status != Status::Foreign);
     for suffix in latents.map(|entry| entry.wanted.sized_suffix()) {
         for kind in [EntryKind::LatentsFlipped, EntryKind::AlphaMask] {
             let tensor = format!("{}{suffix}", kind.name());
-            if others.contains_key(&tensor) && !wanted(&tensor) {
+            if others.contains_key(&tensor) && !wanted(&tensor) && !drops.contains(&tensor) {
                 drops.push(tensor);
             }
         }

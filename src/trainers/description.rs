@@ -38,6 +38,8 @@ pub struct Subset {
     pub repeats: Option<u32>,
     /// Caption extensions looked for, in order, each with its dot; empty for the caller's.
     pub caption_ext: Vec<String>,
+    /// True where a trainer's own description lists the folder: then the trainer's defaults hold where it is silent.
+    pub described: bool,
     /// What the description says about pixels and batches.
     pub settings: SubsetSettings,
 }
@@ -62,7 +64,7 @@ impl Subset {
     /// A plain folder, with everything left to the flags.
     pub fn plain(folder: &Path) -> Self {
         let (folder, settings) = (folder.to_path_buf(), SubsetSettings::default());
-        Self { folder, recursive: true, repeats: None, caption_ext: Vec::new(), settings }
+        Self { folder, recursive: true, repeats: None, caption_ext: Vec::new(), described: false, settings }
     }
 
     /// Repeats of an image at `relative` to the root.

@@ -104,6 +104,10 @@ pub trait Convention: Send + Sync {
     /// The image size that the trainer takes from this file name if it lies beside a sample of file stem `stem`.
     fn claims(&self, stem: &str, file_name: &str) -> Option<Size>;
 
+    /// True when the trainer would take this file for the cache of a sample of file stem `stem`, though it is that of
+    /// another image.
+    fn mistakes(&self, stem: &str, file_name: &str) -> bool;
+
     /// True when today's settings give these pixels for this image at their geometry (size, crop, mirroring);
     /// `mask` tells the recipe of an alpha mask from that of latents.
     fn would_make(&self, image: &Image, pixels: &PixelRecipe, mask: bool) -> bool;

@@ -207,6 +207,10 @@ impl Convention for Store {
         None
     }
 
+    fn mistakes(&self, _stem: &str, _file_name: &str) -> bool {
+        false
+    }
+
     /// One file holds one entry here, so no other geometry ever lies beside a wanted one.
     fn would_make(&self, _image: &Image, _pixels: &PixelRecipe, _mask: bool) -> bool {
         false

@@ -118,6 +118,7 @@ impl Reader<'_> {
             recursive: false,
             repeats: Some(repeats.try_into().unwrap_or(u32::MAX)),
             caption_ext: vec![dotted],
+            described: true,
             settings: self.settings(keys)?,
         }))
     }
@@ -130,7 +131,7 @@ impl Reader<'_> {
         };
         Ok(SubsetSettings {
             resolution: self.resolution(keys)?,
-            buckets: Some(self.boolean(keys, "enable_bucket")?.unwrap_or(false)),
+            buckets: self.boolean(keys, "enable_bucket")?,
             min_bucket: side("min_bucket_reso")?,
             max_bucket: side("max_bucket_reso")?,
             bucket_step: side("bucket_reso_steps")?,
@@ -277,7 +278,7 @@ mod tests {
     fn the_trainers_own_defaults_hold_where_the_file_is_silent() {
         let subset = &read("[[datasets]]\n[[datasets.subsets]]\nimage_dir = \"a\"").unwrap().subsets[0];
         assert_eq!(subset.caption_ext, [".caption"]);
-        assert_eq!(subset.settings.buckets, Some(false));
+        assert_eq!((subset.settings.buckets, subset.described), (None, true));
         assert_eq!(subset.repeats, Some(1));
     }
 

@@ -108,9 +108,29 @@ pub(super) fn claimed_size(family: Family, stem: &str, file_name: &str) -> Optio
     Some(Size::new(side(width)?, side(height)?))
 }
 
+/// True when the trainer takes `file_name` for the cache of `stem` though it is another image's: it goes by the beginning
+/// of the name (`tu:2002-2034`), so `photo_1` finds `photo_1024x0768_sdxl.npz`. A file of a longer stem does no harm: names
+/// are sorted without their sizes, so the image's own comes first.
+pub(super) fn mistakes(family: Family, stem: &str, file_name: &str) -> bool {
+    let owner = file_name.strip_suffix(suffix(family).0).and_then(|name| name.rsplit_once('_')).map(|(owner, _)| owner);
+    owner.is_some_and(|owner| owner.len() < stem.len() && file_name.starts_with(stem))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_ends_where_anothers_size_begins_is_mistaken() {
+        let mistaken = |stem, name| mistakes(Family::Sdxl, stem, name);
+        assert!(mistaken("photo_1", "photo_1024x0768_sdxl.npz"));
+        assert!(mistaken("img1_0", "img1_0200x0150_sdxl.npz"));
+        assert!(!mistaken("img1", "img10_0200x0150_sdxl.npz"));
+        assert!(!mistaken("photo", "photo_1024x0768_sdxl.npz"));
+        assert!(!mistaken("photo_2", "photo_1024x0768_sdxl.npz"));
+        assert!(!mistaken("photo_1", "photo_1_0200x0300_sdxl.npz"));
+        assert!(!mistaken("photo_1", "photo_1024x0768_flux.npz"));
+    }
 
     #[test]
     fn only_a_name_of_this_very_stem_and_family_claims_an_image() {

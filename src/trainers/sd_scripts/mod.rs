@@ -37,23 +37,25 @@ pub struct SdScripts {
 }
 
 impl SdScripts {
-    /// Resolves the settings of `subset` under `recipe`: a flag wins over the description, which wins over the
-    /// trainer's default (`config_util.py:103`).
+    /// Resolves the settings of `subset` under `recipe`: the description, else a flag, else the trainer's default
+    /// (`config_util.py:103`, where the description wins over the trainer's command line as well).
     ///
     /// # Errors
-    /// Flags that would give other pixels or buckets than the trainer's own; sizes that the trainer asserts against.
+    /// Flags that would give other pixels or buckets than the trainer's own, those that contradict the description
+    /// among them; sizes that the trainer asserts against.
     pub fn new(subset: &Subset, recipe: &Recipe) -> Result<Self> {
         refuse_other_pixels(recipe)?;
         let said = &subset.settings;
         let native = recipe.family.native_resolution();
-        let resolution = recipe.resolution.or(said.resolution).unwrap_or(Size::new(native, native));
+        let resolution = agree("--resolution", recipe.resolution, "resolution", said.resolution)?;
+        let resolution = resolution.unwrap_or(Size::new(native, native));
         let asked = Settings {
             resolution,
-            min_bucket: recipe.min_bucket.or(said.min_bucket).unwrap_or(256),
-            max_bucket: recipe.max_bucket.or(said.max_bucket).unwrap_or(1024),
-            step: recipe.bucket_step.or(said.bucket_step).unwrap_or(64),
-            upscale: recipe.upscale.or(said.upscale).unwrap_or(true),
-            enabled: recipe.buckets.or(said.buckets).unwrap_or(true),
+            min_bucket: agree("--min-bucket", recipe.min_bucket, "min_bucket_reso", said.min_bucket)?.unwrap_or(256),
+            max_bucket: agree("--max-bucket", recipe.max_bucket, "max_bucket_reso", said.max_bucket)?.unwrap_or(1024),
+            step: agree("--bucket-step", recipe.bucket_step, "bucket_reso_steps", said.bucket_step)?.unwrap_or(64),
+            upscale: agree("--upscale", recipe.upscale, "bucket_no_upscale", said.upscale)?.unwrap_or(true),
+            enabled: agree("--no-bucket", recipe.buckets, "enable_bucket", said.buckets)?.unwrap_or(!subset.described),
         };
         super::ensure_whole_latents(asked.enabled.then_some(asked.step), (!asked.enabled).then_some(resolution))?;
         let settings = describe(&asked);
@@ -62,9 +64,9 @@ impl SdScripts {
             family: recipe.family,
             rule,
             resolution,
-            resize: recipe.resize.or(said.resize).unwrap_or(Filter::Auto),
-            flip: recipe.flip.or(said.flip).unwrap_or(false),
-            alpha_mask: recipe.alpha_mask.or(said.alpha_mask).unwrap_or(false),
+            resize: agree("--resize", recipe.resize, "resize_interpolation", said.resize)?.unwrap_or(Filter::Auto),
+            flip: agree("--flip", recipe.flip, "flip_aug", said.flip)?.unwrap_or(false),
+            alpha_mask: agree("--alpha-mask", recipe.alpha_mask, "alpha_mask", said.alpha_mask)?.unwrap_or(false),
             batch: recipe.batch.or(said.batch).unwrap_or(1),
             dtype: recipe.store_dtype.unwrap_or(Dtype::F32),
             posterior: recipe.posterior,
@@ -191,6 +193,10 @@ impl Convention for SdScripts {
         layout::claimed_size(self.family, stem, file_name)
     }
 
+    fn mistakes(&self, stem: &str, file_name: &str) -> bool {
+        layout::mistakes(self.family, stem, file_name)
+    }
+
     fn would_make(&self, image: &Image, pixels: &PixelRecipe, mask: bool) -> bool {
         let Some(probe) = &image.probe else { return false };
         let resample = self.resample(probe.size, pixels.resized);
@@ -214,6 +220,18 @@ fn describe(asked: &Settings) -> BTreeMap<String, String> {
         ("orientation".to_owned(), "ignore".to_owned()),
         ("icc".to_owned(), "ignore".to_owned()),
     ])
+}
+
+/// The value of a setting. A flag that contradicts the description is refused: the trainer follows its description, and
+/// would take latents of another size or filter for its own without a word.
+fn agree<T: PartialEq>(flag: &str, asked: Option<T>, key: &str, said: Option<T>) -> Result<Option<T>> {
+    match (asked, said) {
+        (Some(asked), Some(said)) if asked != said => {
+            let message = format!("{flag} contradicts `{key}` of the dataset's description, which the trainer follows");
+            Err(Error::usage(message, format!("leave it out, or change `{key}` there")))
+        }
+        (asked, said) => Ok(said.or(asked)),
+    }
 }
 
 /// Refuses what the trainer cannot do: its own pixels would differ from the cached ones.
