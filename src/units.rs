@@ -158,6 +158,11 @@ fn push_bytes(text: &mut String, bytes: &[u8]) {
     }
 }
 
+/// Text for a terminal on one line: control characters, a file name's among them, are escaped.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,8 @@ pub use tally::Summary;
 use crate::error::Result;
 use crate::plan::{Collected, Plan};
 use crate::progress::{Cancel, Progress};
-use crate::store::door::sweep_temporaries;
+use crate::recipe::Target;
+use crate::store::door::{ensure_writable, sweep_temporaries};
 use crate::store::{Index, Locations};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -55,6 +56,8 @@ pub struct Bake<'a> {
     pub progress: &'a dyn Progress,
     /// Asks for an early end.
     pub cancel: &'a Cancel,
+    /// When the run began, scan and plan included.
+    pub started: Instant,
 }
 
 impl Bake<'_> {
@@ -63,8 +66,7 @@ impl Bake<'_> {
     /// # Errors
     /// A write that failed (disk full, no permission): everything finished before is kept.
     pub fn run(&self) -> Result<Summary> {
-        let start = Instant::now();
-        self.sweep();
+        self.prepare_folders()?;
         let outcome = Outcome::default();
         let fallen = relink::relink(self, &outcome)?;
         let works = work::works(self.plan, &fallen);
@@ -76,15 +78,22 @@ impl Bake<'_> {
         if let Some(trouble) = self.index.flush() {
             self.progress.say(&format!("warning: {trouble}"));
         }
-        Ok(outcome.summarise(self, start.elapsed().as_secs_f64()))
+        Ok(outcome.summarise(self, self.started.elapsed().as_secs_f64()))
     }
 
-    /// Removes temporaries that killed runs left where this one writes.
-    fn sweep(&self) {
-        let writing = self.plan.artefacts.iter().filter(|artefact| artefact.needs_writing());
-        let folders: BTreeSet<&Path> = writing.filter_map(|artefact| artefact.path.as_deref()?.parent()).collect();
-        for folder in folders {
+    /// Makes sure that the places to write in can be written, before hours of encoding; removes temporaries that
+    /// killed runs left there.
+    fn prepare_folders(&self) -> Result<()> {
+        let writing = || self.plan.artefacts.iter().filter(|artefact| artefact.needs_writing());
+        let folders: BTreeSet<&Path> = writing().filter_map(|artefact| artefact.path.as_deref()?.parent()).collect();
+        for folder in &folders {
             sweep_temporaries(folder);
         }
+        if writing().any(|artefact| artefact.target == Target::Store) {
+            ensure_writable(&self.locations.store())?;
+        }
+        let beside = writing().filter(|artefact| artefact.target != Target::Store);
+        let beside: BTreeSet<&Path> = beside.filter_map(|artefact| artefact.path.as_deref()?.parent()).collect();
+        beside.into_iter().try_for_each(ensure_writable)
     }
 }

@@ -7,6 +7,7 @@ use crate::hash::ContentHash;
 use crate::pixels::{self, Prepared, Refusal};
 use crate::problem::{Kind, Problem};
 use crate::recipe::EntryKind;
+use crate::store::read_regular;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What one work gives: f32 planes, each present if an output needs it.
@@ -38,7 +39,7 @@ pub(super) fn prepare(bake: &Bake<'_>, work: &Work) -> Result<Planes, Problem> {
 fn planes(bake: &Bake<'_>, image: &Image, work: &Work) -> Result<Planes, Problem> {
     let damaged = |message: String| Problem::error(image.path.clone(), Kind::Damaged, message);
     let file = bake.collected.file(image);
-    let bytes = std::fs::read(&file).map_err(|error| damaged(format!("cannot be read: {error}")))?;
+    let bytes = read_regular(&file).map_err(|error| damaged(format!("cannot be read: {error}")))?;
     if image.content != Some(ContentHash::of(&bytes)) {
         let message = "changed while prebake was running; nothing is cached for it".to_owned();
         return Err(damaged(message).with_hint("run again"));

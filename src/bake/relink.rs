@@ -10,6 +10,7 @@ use crate::hash::Key;
 use crate::plan::Action;
 use crate::problem::{Kind, Problem};
 use crate::recipe::{Ran, Receipt};
+use crate::store::read_regular;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
@@ -67,7 +68,7 @@ fn relinks<'a>(bake: &'a Bake<'_>) -> impl Iterator<Item = (EntryId, &'a Path)> 
 
 /// The tensor of an entry whose receipt has `key`, read anew and held against its checksum.
 fn payload(from: &Path, container: Container, tensor: &str, key: Option<Key>) -> Option<Payload> {
-    let contents = container.read(&std::fs::read(from).ok()?).ok()?;
+    let contents = container.read(&read_regular(from).ok()?).ok()?;
     let receipt = Receipt::from_json(contents.receipt.as_deref()?).ok()?;
     let entry = receipt.entries.get(tensor).filter(|entry| Some(entry.key) == key)?;
     let array = contents.arrays.get(tensor)?;

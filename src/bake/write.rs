@@ -11,7 +11,7 @@ use crate::recipe::{EntryKind, EntryReceipt, Ran, Receipt};
 use crate::store::index::Baked;
 use crate::store::lookup::{self, Found};
 use crate::store::merge::{self, Change};
-use crate::store::{FileStat, publish};
+use crate::store::{FileStat, publish, read_regular};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -131,7 +131,7 @@ fn fail(bake: &Bake<'_>, finished: &Finished, outcome: &Outcome, error: &Error) 
 /// What lies at `path`, as far as a new file can hold it. Another tool's file that holds more than can be carried over
 /// is copied to the quarantine first; of a file cut or overwritten with noise nothing can be kept.
 fn kept(bake: &Bake<'_>, path: &Path, container: Container) -> Result<Contents> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match read_regular(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Contents::default()),
         Err(error) => return Err(error).at(path),
@@ -227,7 +227,7 @@ pub(super) fn remove_superseded(bake: &Bake<'_>) -> Result<()> {
         match found {
             Found::Missing => continue,
             Found::Ours { foreign, .. } if foreign.is_empty() => {}
-            _ => drop(publish(&bake.locations.quarantine(path), &std::fs::read(path).at(path)?)?),
+            _ => drop(publish(&bake.locations.quarantine(path), &read_regular(path).at(path)?)?),
         }
         remove(bake, path)?;
     }

@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use prebake::recipe::{Family, Filter, Target};
 use prebake::units::{Size, parse_bytes};
+use prebake::vae::DeviceRequest;
 use std::path::PathBuf;
 
 /// Prepares an image dataset for training: names every problem, plans the buckets, bakes latent caches keyed by content.
@@ -181,8 +182,8 @@ pub(crate) struct RecipeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) vae: Option<PathBuf>,
     /// Where the encoder runs: auto, cpu, cuda[:N] or metal (the last two in builds that have them)
-    #[arg(long, default_value = "auto")]
-    pub(crate) device: String,
+    #[arg(long, value_parser = device, default_value = "auto")]
+    pub(crate) device: DeviceRequest,
     /// Least precision of the encoder's arithmetic
     #[arg(long, value_enum, default_value_t)]
     pub(crate) dtype: DtypeChoice,
@@ -246,6 +247,10 @@ fn target(text: &str) -> Result<Target, String> {
 
 fn family(text: &str) -> Result<Family, String> {
     one_of(text, &[Family::Sd15, Family::Sdxl, Family::Sd3, Family::Flux], Family::name)
+}
+
+fn device(text: &str) -> Result<DeviceRequest, String> {
+    text.parse().map_err(|error: prebake::error::Error| error.to_string())
 }
 
 fn filter(text: &str) -> Result<Filter, String> {

@@ -131,7 +131,7 @@ fn decide_family(args: &RecipeArgs, weights: Option<&Weights>) -> Result<(Family
 /// # Errors
 /// A device that this build or machine does not have.
 pub(crate) fn open_device(args: &RecipeArgs) -> Result<(candle_core::Device, String, Precision)> {
-    let (device, name) = device::open(args.device.parse()?)?;
+    let (device, name) = device::open(args.device)?;
     let auto = if device.is_cuda() { Precision::Bf16 } else { Precision::F32 };
     Ok((device, name, precision(args.dtype).unwrap_or(auto)))
 }

@@ -4,6 +4,7 @@ use super::args::{ColorChoice, Common, ProgressChoice};
 use super::bars::Reporter;
 use prebake::error::Error;
 use prebake::problem::{Problem, Severity};
+use prebake::units::printable;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -119,8 +120,8 @@ impl Ui {
             Severity::Warning => self.paint("33", "warning"),
             Severity::Note => self.paint("34", "note"),
         };
-        let place = if problem.path.is_empty() { String::new() } else { format!("`{}` ", problem.path) };
-        write_stderr(&format!("{severity}: {place}{}", problem.message));
+        let place = if problem.path.is_empty() { String::new() } else { format!("`{}` ", printable(&problem.path)) };
+        write_stderr(&format!("{severity}: {place}{}", printable(&problem.message)));
     }
 
     /// An error that ended the command.

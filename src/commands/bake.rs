@@ -1,14 +1,17 @@
 //! `prebake bake`
 
-use super::context::plan_for;
+use super::context::{interruptible, plan_for};
 use super::plan::show;
 use crate::cli::args::BakeArgs;
 use crate::cli::recipe::open_device;
 use crate::cli::ui::{Ui, exit};
 use prebake::bake::{Bake, Encode, Engine, Options};
-use prebake::error::{Error, Result};
+use prebake::error::{Error, IoContext, Result};
 use prebake::problem::Problem;
 use prebake::report;
+use prebake::store::Lock;
+use prebake::trainers::description::describe;
+use std::time::Instant;
 
 pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
     if args.recipe.vae.is_none() && !args.dry_run {
@@ -17,6 +20,8 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
             "--vae FILE: a VAE or a full checkpoint in safetensors",
         ));
     }
+    let started = Instant::now();
+    let _lock = if args.dry_run { None } else { lock(args, ui)? };
     let mut planned = plan_for(&args.common, &args.recipe, ui)?;
     if args.dry_run {
         return Ok(show(&planned, ui));
@@ -39,6 +44,7 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
         index: &planned.looked.index,
         progress: ui.progress(),
         cancel: &planned.looked.cancel,
+        started,
     };
     let mut problems = report::plan::problems(&planned.plan, &planned.looked.collected);
     let summary = bake.run().inspect_err(|_| ui.problems(&problems))?;
@@ -53,6 +59,15 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
         () if problems.iter().any(Problem::is_error) => exit::FINDINGS,
         () => exit::FINE,
     })
+}
+
+/// Waits until no other bake runs on the dataset, so that none encodes what the other is about to.
+fn lock(args: &BakeArgs, ui: &Ui) -> Result<Option<Lock>> {
+    let root = describe(&args.common.dataset, &std::env::current_dir().at(".")?)?.root;
+    let cancel = interruptible();
+    let waiting = || ui.remark("another bake runs on this dataset: waiting for it to end");
+    let lock = Lock::acquire(&root, &cancel, waiting);
+    if cancel.is_cancelled() { Err(Error::Interrupted) } else { Ok(lock) }
 }
 
 /// The highest resident size of this process so far, in bytes; 0 where the system does not tell.

@@ -69,9 +69,6 @@ pub(crate) fn plan_for(common: &Common, args: &RecipeArgs, ui: &Ui) -> Result<Pl
     if let Some(assumption) = &resolved.assumption {
         ui.remark(assumption);
     }
-    if resolved.encoder.is_none() {
-        ui.remark("no --vae given: keys are unknown, everything but the weights is compared");
-    }
     let locations = Locations::new(looked.collected.description.root.clone(), args.out.clone());
     let request = Request {
         collected: &looked.collected,
@@ -102,7 +99,7 @@ fn all_cores() -> usize {
 }
 
 /// The flag that Ctrl-C raises; a second Ctrl-C ends the process at once.
-fn interruptible() -> Cancel {
+pub(crate) fn interruptible() -> Cancel {
     static CANCEL: OnceLock<Cancel> = OnceLock::new();
     let cancel = CANCEL.get_or_init(|| {
         let cancel = Cancel::default();

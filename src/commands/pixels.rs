@@ -11,7 +11,7 @@ use prebake::plan;
 use prebake::problem::{Kind, Problem};
 use prebake::progress::Progress;
 use prebake::report;
-use prebake::store::publish;
+use prebake::store::{publish, read_regular};
 use rayon::prelude::*;
 use serde_json::json;
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn run(args: &PixelsArgs, ui: &Ui) -> Result<u8> {
     let planned = plan_for(&args.common, &args.recipe, ui)?;
     std::fs::create_dir_all(&args.output).at(&args.output)?;
+    ensure_outside(&args.output, &planned.looked.collected.description.root)?;
     let several = planned.resolved.recipe.targets.len() > 1;
     ui.progress().stage("pixels", Some(planned.plan.samples.len() as u64));
     let written: Vec<_> = planned
@@ -57,6 +58,18 @@ pub(crate) fn run(args: &PixelsArgs, ui: &Ui) -> Result<u8> {
     Ok(if problems.iter().any(Problem::is_error) { exit::FINDINGS } else { exit::FINE })
 }
 
+/// Pictures written into the dataset would be samples of it from then on.
+fn ensure_outside(output: &Path, root: &Path) -> Result<()> {
+    let (output, root) = (output.canonicalize().at(output)?, root.canonicalize().at(root)?);
+    let inside = output.strip_prefix(&root).ok();
+    let hidden = |path: &Path| path.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
+    if inside.is_some_and(|path| !hidden(path)) {
+        let message = "--output lies in the dataset: its pictures would become samples";
+        return Err(Error::usage(message, "give a folder outside of DATASET"));
+    }
+    Ok(())
+}
+
 /// `a/b.jpg` → `a__b.jpg.png`; with several targets their name comes first. A name that is taken, by an image at
 /// another resolution say, gets a number.
 fn file_names(samples: &[plan::PlannedSample], several: bool) -> Vec<PathBuf> {
@@ -82,7 +95,7 @@ enum Failure {
 fn write(sample: &plan::PlannedSample, collected: &plan::Collected, png: &Path) -> Result<(), Failure> {
     let image = &collected.images[collected.samples[sample.sample].image];
     let unreadable = |error| Failure::Sample(Refusal::new(Kind::Damaged, format!("cannot be read: {error}")));
-    let bytes = std::fs::read(collected.file(image)).map_err(unreadable)?;
+    let bytes = read_regular(&collected.file(image)).map_err(unreadable)?;
     let prepared = pixels::prepare(&bytes, &sample.placement.pixels).map_err(Failure::Sample)?;
     let (width, height) = (prepared.size.width, prepared.size.height);
     let mut encoded = Vec::new();

@@ -111,7 +111,9 @@ impl Walker<'_> {
                 self.visit_link(relative);
             } else if kind.is_dir() {
                 if is_named_like_an_image(&relative) {
-                    self.name(&relative, "is a folder, not a file; images inside it are taken".to_owned());
+                    let message = "is a folder, though named like an image; images inside it are taken";
+                    let note = Problem::note(display_path(&relative), Kind::Unsupported, message);
+                    self.walk.problems.push(note);
                 }
                 pending.push(Folder { canonical: folder.canonical.join(&name), relative });
             } else {
@@ -159,7 +161,8 @@ impl Walker<'_> {
     }
 
     fn name(&mut self, relative: &Path, message: String) {
-        self.walk.problems.push(Problem::error(display_path(relative), Kind::Unsupported, message));
+        let problem = Problem::error(display_path(relative), Kind::Unsupported, message);
+        self.walk.problems.push(problem.with_hint("copy what is meant into the dataset, or take it out of there"));
     }
 
     fn finish(self) -> Walk {
@@ -254,7 +257,7 @@ mod tests {
             assert_eq!(shown(&walk.images), ["dir.jpg/inside.png", "ok.png"]);
             let named: Vec<_> = walk.problems.iter().map(|problem| problem.path.as_str()).collect();
             assert_eq!(named, ["dangling.jpg", "dir.jpg", "loop.jpg", "pipe.jpg", "socket.png"]);
-            assert!(walk.problems.iter().all(|problem| problem.kind == Kind::Unsupported && problem.is_error()));
+            assert!(walk.problems.iter().all(|problem| problem.kind == Kind::Unsupported));
         }
 
         #[test]

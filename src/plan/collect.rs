@@ -118,6 +118,11 @@ fn caption_ext(options: &CollectOptions, subset: &Subset) -> Vec<String> {
 
 /// Files named like images directly in a subset's folder, relative to `root` where they lie in it.
 fn listed(root: &Path, subset: &Subset) -> Result<Vec<PathBuf>> {
+    if !subset.folder.is_dir() {
+        let message = "is an `image_dir` of the dataset's description, and is no folder";
+        let hint = "folders are looked for beside the description, then in the working directory";
+        return Err(Error::input(&subset.folder, message).with_hint(hint));
+    }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(&subset.folder).at(&subset.folder)? {
         let entry = entry.at(&subset.folder)?;

@@ -77,6 +77,7 @@ pub fn build(request: &Request<'_>) -> Result<Plan> {
         problems,
         buckets,
         settings: settings(&conventions),
+        weights_known: request.encoder.is_some(),
         nominal_area: conventions.iter().map(|c| c.nominal_area()).max().unwrap_or(0),
     })
 }
@@ -86,7 +87,11 @@ fn look(request: &Request<'_>, conventions: &Conventions, artefacts: &mut [Plann
     request.progress.stage("look", Some(artefacts.len() as u64));
     artefacts.par_iter_mut().for_each(|artefact| {
         if let Some(path) = artefact.path.clone() {
-            let found = request.inspect(&path, artefact.container);
+            let found = match request.inspect(&path, artefact.container) {
+                // Nobody else writes under these names: the receipt was damaged.
+                Found::Foreign(_) if artefact.target == Target::Store => Found::Damaged("has no receipt".to_owned()),
+                found => found,
+            };
             if let Found::Ours { receipt, damaged, .. } = &found {
                 let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
                 shelf.add(&path, artefact.container, receipt, damaged);

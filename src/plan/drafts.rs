@@ -11,13 +11,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Longest file name of the file systems in use.
+const MAX_NAME_BYTES: usize = 255;
+
 /// The files wanted, and which entries of them each placed sample wants.
 #[derive(Default)]
 pub(super) struct Drafts {
     pub(super) artefacts: Vec<PlannedArtefact>,
     /// For each placed sample, in its order: indices of artefacts and of their entries.
     pub(super) of_sample: Vec<Vec<(usize, usize)>>,
-    /// Placed samples whose wishes collide with another's: none of them gets an artefact.
+    /// Placed samples that get no artefact: their wishes collide with another's, or cannot be fulfilled.
     pub(super) collided: BTreeSet<usize>,
     pub(super) problems: Vec<Problem>,
     by_place: HashMap<DraftKey, usize>,
@@ -60,6 +63,7 @@ impl Drafts {
         }
         drafts.find_collisions(request, placed);
         drafts.find_mistakes(request, conventions, placed, lying);
+        drafts.find_blocked(request, placed);
         drafts
     }
 
@@ -153,6 +157,35 @@ impl Drafts {
             for &(artefact, _) in &self.of_sample[sample] {
                 self.artefacts[artefact].entries.clear();
             }
+        }
+    }
+
+    /// Samples whose artefact can never be written: its name is too long, or something that is no file has it.
+    fn find_blocked(&mut self, request: &Request<'_>, placed: &[Placed]) {
+        let why = |path: &PathBuf| {
+            let bytes = path.file_name().map_or(0, |name| name.as_encoded_bytes().len());
+            if bytes > MAX_NAME_BYTES {
+                return Some(format!(
+                    "would have a cache file with a name of {bytes} bytes, at most {MAX_NAME_BYTES} are allowed"
+                ));
+            }
+            let taken = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+            taken.then(|| format!("cannot be cached: `{}` is there and is no file", request.locations.display(path)))
+        };
+        let blocked: HashMap<usize, String> = self
+            .artefacts
+            .iter()
+            .enumerate()
+            .filter_map(|(index, artefact)| Some((index, why(artefact.path.as_ref()?)?)))
+            .collect();
+        for (sample, own) in self.of_sample.iter().enumerate() {
+            let Some(why) = own.iter().find_map(|(artefact, _)| blocked.get(artefact)) else { continue };
+            let path = request.collected.images[request.collected.samples[placed[sample].sample].image].path.clone();
+            self.problems.push(Problem::error(path, Kind::Unsupported, why.clone()).with_hint("rename it"));
+            self.collided.insert(sample);
+        }
+        for index in blocked.into_keys() {
+            self.artefacts[index].entries.clear();
         }
     }
 

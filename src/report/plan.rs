@@ -4,7 +4,7 @@ use crate::plan::{BucketRow, Collected, Plan, PlannedSample, Status};
 use crate::problem::{Kind, Problem, Severity};
 use crate::recipe::{Posterior, Recipe};
 use crate::store::Locations;
-use crate::units::human_bytes;
+use crate::units::{human_bytes, printable};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -67,6 +67,9 @@ impl<'a> PlanReport<'a> {
             totals.orphans,
             human_bytes(totals.latent_bytes)
         );
+        if !self.plan.weights_known {
+            text += "\nno --vae given: everything but the weights was compared";
+        }
         text
     }
 
@@ -92,7 +95,7 @@ impl<'a> PlanReport<'a> {
             let _ = writeln!(text, "{} {status}{why}", samples.len());
             let listed = if verbose { samples.len() } else { LISTED.min(samples.len()) };
             for sample in &samples[..listed] {
-                let _ = writeln!(text, "    {}", sample.path);
+                let _ = writeln!(text, "    {}", printable(&sample.path));
             }
             if listed < samples.len() {
                 let _ = writeln!(text, "    … and {} more (-v lists them)", samples.len() - listed);
@@ -111,6 +114,7 @@ impl<'a> PlanReport<'a> {
             "problems": self.problems,
             "buckets": self.plan.buckets,
             "totals": self.plan.totals(),
+            "weights_compared": self.plan.weights_known,
             "advice": {"largest_bucket_area": largest, "nominal_area": nominal},
         })
     }

@@ -33,6 +33,15 @@ pub fn publish(path: &Path, bytes: &[u8]) -> Result<FileStat> {
     Ok(FileStat::of(&file.metadata().at(path)?))
 }
 
+/// Makes `folder` and makes sure that files can be made in it.
+///
+/// # Errors
+/// What the system says, with the folder.
+pub fn ensure_writable(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).at(folder)?;
+    new_temporary(folder).at(folder).map(drop)
+}
+
 /// The folder that holds `path`; the current one for a bare name.
 fn parent(path: &Path) -> &Path {
     match path.parent() {

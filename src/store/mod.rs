@@ -16,6 +16,7 @@
 //! | [`index`] | the database of what was true at which stat |
 //! | [`layout`] | names in the content-addressed layout |
 //! | [`locations`] | where the artefacts of a dataset live |
+//! | `lock` | one bake at a time on a dataset |
 //! | [`lookup`] | what lies at an artefact's place: missing, damaged, foreign or ours |
 //! | [`merge`] | an artefact's new contents from the old ones and a set of changes |
 
@@ -23,6 +24,7 @@ pub mod door;
 pub mod index;
 pub mod layout;
 pub mod locations;
+mod lock;
 pub mod lookup;
 pub mod merge;
 pub mod stat;
@@ -31,8 +33,9 @@ pub use door::publish;
 pub use index::Index;
 pub use layout::store_path;
 pub use locations::Locations;
+pub use lock::Lock;
 pub use lookup::{Found, inspect};
-pub use stat::FileStat;
+pub use stat::{FileStat, read_regular};
 
 /// The folder under a dataset or an artefact root that is ours.
 pub const FOLDER: &str = ".prebake";

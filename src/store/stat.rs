@@ -1,6 +1,8 @@
 //! What tells whether a file may have changed since it was read, and when that is too young to trust.
 
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Coarsest tick of clocks that show parts of a second: Linux stamps files at its timer tick, 1 to 10 ms; the rest
@@ -45,6 +47,17 @@ impl FileStat {
         let near = |ns: i64| (read_at.saturating_sub(tick)..=read_at.saturating_add(tick)).contains(&ns);
         !near(self.mtime_ns) && self.ctime_ns < read_at.saturating_sub(tick)
     }
+}
+
+/// The bytes of a regular file; a pipe or a device, which may never end, is refused without being opened.
+///
+/// # Errors
+/// What the system says, or `InvalidInput` for what is no regular file.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    fs::read(path)
 }
 
 /// Nanoseconds since 1970, negative before; clamped to what an i64 holds (the years 1678 to 2262).

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, IoContext, Result};
 use crate::recipe::Filter;
+use crate::store::read_regular;
 use crate::units::Size;
 use std::path::{Path, PathBuf};
 
@@ -92,8 +93,8 @@ pub fn describe(dataset: &Path, working_dir: &Path) -> Result<Description> {
         let subsets = vec![Subset::plain(dataset)];
         return Ok(Description { root: dataset.to_path_buf(), origin: Origin::Folder, subsets, warnings: Vec::new() });
     }
-    let text = std::fs::read_to_string(dataset).at(dataset)?;
-    match super::sd_scripts::config::parse(dataset, &text, working_dir) {
+    let text = String::from_utf8(read_regular(dataset).at(dataset)?).ok();
+    match text.and_then(|text| super::sd_scripts::config::parse(dataset, &text, working_dir)) {
         Some(description) => description,
         None => Err(Error::input(dataset, "is neither a folder nor a dataset description that is known")
             .with_hint("give a folder, or an sd-scripts dataset_config in TOML (`[[datasets]]`)")),

@@ -42,7 +42,7 @@ pub fn parse(path: &Path, text: &str, working_dir: &Path) -> Option<Result<Descr
         Err(_) => return None,
     };
     let datasets = document.get("datasets")?;
-    Some(Reader { path, working_dir, unhonoured: BTreeSet::new() }.read(&document, datasets))
+    Some(Reader { path, working_dir, unhonoured: BTreeSet::new(), warnings: Vec::new() }.read(&document, datasets))
 }
 
 fn looks_like_toml(path: &Path) -> bool {
@@ -57,6 +57,7 @@ struct Reader<'a> {
     path: &'a Path,
     working_dir: &'a Path,
     unhonoured: BTreeSet<String>,
+    warnings: Vec<String>,
 }
 
 impl Reader<'_> {
@@ -86,7 +87,7 @@ impl Reader<'_> {
             }
         }
         let root = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf();
-        let mut warnings = Vec::new();
+        let mut warnings = self.warnings;
         if !self.unhonoured.is_empty() {
             let keys: Vec<_> = self.unhonoured.into_iter().collect();
             warnings.push(format!("`{}`: these keys are not honoured: {}", self.path.display(), keys.join(", ")));
@@ -95,7 +96,7 @@ impl Reader<'_> {
     }
 
     /// One subset; none where the trainer ignores it (`num_repeats` below 1, `tu:2117`).
-    fn subset(&self, keys: &Fallback<'_>) -> Result<Option<Subset>> {
+    fn subset(&mut self, keys: &Fallback<'_>) -> Result<Option<Subset>> {
         if let Some(key) = UNCACHEABLE.iter().find(|key| keys.get(key) == Some(&Value::Boolean(true))) {
             return Err(self.wrong(&format!("`{key} = true` cannot be cached: every epoch sees other pixels")));
         }
@@ -105,12 +106,15 @@ impl Reader<'_> {
             }
         }
         let repeats = self.integer(keys, "num_repeats")?.unwrap_or(1);
-        if repeats < 1 {
-            return Ok(None);
-        }
         let Some(Value::String(folder)) = keys.0[0].get("image_dir") else {
             return Err(self.wrong("a subset has no `image_dir` (a text)"));
         };
+        if repeats < 1 {
+            let shown = self.path.display();
+            self.warnings
+                .push(format!("`{shown}`: `{folder}` is left out, as the trainer does: num_repeats is {repeats}"));
+            return Ok(None);
+        }
         let extension = self.text(keys, "caption_extension")?.unwrap_or(".caption");
         let dotted = if extension.starts_with('.') { extension.to_owned() } else { format!(".{extension}") };
         Ok(Some(Subset {

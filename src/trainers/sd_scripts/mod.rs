@@ -59,7 +59,8 @@ impl SdScripts {
         };
         super::ensure_whole_latents(asked.enabled.then_some(asked.step), (!asked.enabled).then_some(resolution))?;
         let settings = describe(&asked);
-        let rule = SdScriptsBuckets::new(asked).map_err(|message| Error::Usage { message, hint: None })?;
+        let hint = "--min-bucket and --max-bucket set the range; the trainer's own are 256 and 1024";
+        let rule = SdScriptsBuckets::new(asked).map_err(|message| Error::usage(message, hint))?;
         let mut convention = Self {
             family: recipe.family,
             rule,
