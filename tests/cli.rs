@@ -276,3 +276,70 @@ fn every_prebake_command_of_the_readme_runs_as_written() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn pixels_are_not_written_into_the_dataset() {
+    let folder = two_pictures();
+    let text = refused(&folder, "pixels", &["-o", folder.join("out").to_str().unwrap()]);
+    assert!(text.contains("error: --output lies in the dataset: its pictures would become samples"), "{text}");
+}
+
+#[test]
+fn a_place_that_cannot_be_written_ends_the_run_before_anything_is_encoded() {
+    let folder = two_pictures();
+    folder.write(".prebake", "in the way");
+    let vae = tiny_vae();
+    let outcome = folder.run("bake", &["--resolution", "128", "--vae", vae.to_str().unwrap(), "--progress", "json"]);
+    assert_eq!(outcome.code, 2);
+    assert!(outcome.stderr.contains(".prebake") && !outcome.stderr.contains("\"bake\""), "{}", outcome.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_place_of_a_cache_file_is_named_and_hangs_nothing() {
+    let folder = two_pictures();
+    let pipe = folder.join("a_0150x0110_sdxl.npz");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let vae = tiny_vae();
+    let flags = [
+        "--for",
+        "sd-scripts",
+        "--resolution",
+        "128",
+        "--min-bucket",
+        "64",
+        "--vae",
+        vae.to_str().unwrap(),
+        "--json",
+        "-q",
+    ];
+    let outcome = folder.run("bake", &flags);
+    assert_eq!((outcome.code, outcome.json()["encoded"].as_u64()), (1, Some(1)));
+    assert_eq!(outcome.problems("unsupported"), [("a.png".to_owned(), "error".to_owned())]);
+}
+
+#[test]
+fn two_bakes_at_once_encode_each_picture_once() {
+    let folder = Folder::new();
+    for i in 0..6 {
+        folder.picture(&format!("{i}.png"), 128, 128, i);
+    }
+    let vae = tiny_vae();
+    let arguments = [
+        "bake",
+        folder.path().to_str().unwrap(),
+        "--resolution",
+        "128",
+        "--vae",
+        vae.to_str().unwrap(),
+        "--json",
+        "-q",
+    ];
+    let start = || command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let encoded: u64 = [start(), start()]
+        .map(|child| serde_json::from_slice::<serde_json::Value>(&child.wait_with_output().unwrap().stdout).unwrap())
+        .iter()
+        .map(|summary| summary["encoded"].as_u64().unwrap())
+        .sum();
+    assert_eq!(encoded, 6);
+}

@@ -478,3 +478,16 @@ fn what_a_trainer_added_of_an_earlier_picture_goes_with_it() {
     assert_eq!(counts(&bake(&folder, &SD, &more)), (1, 2, 0));
     assert!(!names().contains(&"latents_20x20".to_owned()));
 }
+
+#[test]
+fn a_store_file_whose_receipt_was_damaged_is_rebuilt_not_taken_for_another_tools() {
+    let folder = dataset();
+    let _ = bake(&folder, &STORE, &[]);
+    let (path, good) = folder.artefacts().remove(0);
+    let mut bad = good.clone();
+    let at = bad.windows(7).position(|window| window == b"receipt").unwrap();
+    bad[at] ^= 1;
+    fs::write(&path, bad).unwrap();
+    assert_eq!(counts(&bake(&folder, &STORE, &[])), (1, 2, 0));
+    assert!(fs::read(&path).unwrap() == good);
+}
