@@ -123,7 +123,7 @@ fn consequences(image: &Image, placement: &Placement) -> Vec<Problem> {
     let factor = assignment.upscale(placement.source);
     if factor > 1.0 {
         let message = format!("is enlarged {factor:.2} times to fill its bucket {}", assignment.bucket);
-        let hint = "--no-upscale keeps small images small";
+        let hint = "--no-upscale (in a dataset TOML bucket_no_upscale) keeps small images small";
         problems.push(Problem::warning(image.path.clone(), Kind::Enlarged, message).with_hint(hint));
     }
     let loss = assignment.crop_loss();
