@@ -112,6 +112,11 @@ fn plan_writes_no_artefact_and_a_dry_run_shows_the_same_plan() {
     let vae = tiny_vae();
     let flags = ["--resolution", "128", "--vae", vae.to_str().unwrap(), "--json", "-q"];
     let plan = folder.run("plan", &flags).fine();
+    assert_eq!(
+        (&plan["recipe"]["device"], &plan["recipe"]["cache-batch"]),
+        (&serde_json::json!("auto"), &serde_json::json!("auto"))
+    );
+    assert_eq!(plan["recipe"]["vae"], vae.to_str().unwrap());
     let dry = folder.run("bake", &[&flags[..], &["--dry-run"]].concat()).fine();
     assert_eq!(plan, dry);
     assert!(folder.artefacts().is_empty());

@@ -89,9 +89,10 @@ impl Folder {
         files.retain(|path| path.extension().is_some_and(|e| e == "npz"));
         let store = self.join(".prebake/store");
         if store.is_dir() {
-            for shard in fs::read_dir(store).unwrap() {
-                files.extend(fs::read_dir(shard.unwrap().path()).unwrap().map(|file| file.unwrap().path()));
-            }
+            // A bake that still runs makes temporaries there and takes them away.
+            let shards = fs::read_dir(store).unwrap().map(|shard| shard.unwrap().path()).filter(|path| path.is_dir());
+            let stored = shards.flat_map(|shard| fs::read_dir(shard).unwrap().map(|file| file.unwrap().path()));
+            files.extend(stored.filter(|path| path.extension().is_some_and(|e| e == "safetensors")));
         }
         files.sort();
         files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()

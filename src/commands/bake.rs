@@ -24,7 +24,7 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
     let _lock = if args.dry_run { None } else { lock(args, ui)? };
     let mut planned = plan_for(&args.common, &args.recipe, ui)?;
     if args.dry_run {
-        return Ok(show(&planned, ui));
+        return Ok(show(&planned, &args.recipe, ui));
     }
     let (device, device_name, precision) = open_device(&args.recipe)?;
     let weights = planned.resolved.weights.take().filter(|_| planned.plan.needs_encoder());

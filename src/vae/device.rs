@@ -19,6 +19,17 @@ pub enum DeviceRequest {
     Metal,
 }
 
+impl std::fmt::Display for DeviceRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::Metal => f.write_str("metal"),
+        }
+    }
+}
+
 impl FromStr for DeviceRequest {
     type Err = Error;
 
