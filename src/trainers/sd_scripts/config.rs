@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Description> {
-        parse(Path::new("data/set.toml"), text, Path::new("/work")).expect("a dataset config")
+        parse(Path::new("data/set.toml"), text, Path::new("/home/me")).expect("a dataset config")
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         let subsets = read(text).unwrap().subsets;
         assert_eq!(subsets.len(), 3);
         let first = &subsets[0];
-        assert_eq!(first.folder, Path::new("/work/a"));
+        assert_eq!(first.folder, Path::new("/home/me/a"));
         assert_eq!((first.repeats, first.recursive), (Some(3), false));
         assert_eq!(first.caption_ext, [".txt"]);
         assert_eq!(first.settings.resolution, Some(Size::new(768, 512)));
