@@ -105,7 +105,7 @@ pub(crate) struct Common {
     /// Progress on stderr: bars on a terminal, one JSON object a line, or none
     #[arg(long, value_enum, default_value_t)]
     pub(crate) progress: ProgressChoice,
-    /// Settings by long flag names in TOML; prebake.toml beside DATASET is looked for by itself
+    /// Settings by long flag names in TOML; prebake.toml in the folder DATASET, or beside a dataset TOML, is found by itself
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// CPU workers [default: all cores]

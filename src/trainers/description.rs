@@ -11,21 +11,10 @@ use std::path::{Path, PathBuf};
 pub struct Description {
     /// Reported paths are relative to it; `.prebake` lies in it.
     pub root: PathBuf,
-    /// How it was described.
-    pub origin: Origin,
     /// Folders with their settings, in the description's order.
     pub subsets: Vec<Subset>,
     /// Keys that are not honoured, and the like; one line each.
     pub warnings: Vec<String>,
-}
-
-/// How a dataset was described.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A plain folder, walked recursively.
-    Folder,
-    /// sd-scripts' `dataset_config` in TOML.
-    SdScriptsToml,
 }
 
 /// One folder whose images share settings.
@@ -91,7 +80,7 @@ pub fn describe(dataset: &Path, working_dir: &Path) -> Result<Description> {
     let metadata = std::fs::metadata(dataset).at(dataset)?;
     if metadata.is_dir() {
         let subsets = vec![Subset::plain(dataset)];
-        return Ok(Description { root: dataset.to_path_buf(), origin: Origin::Folder, subsets, warnings: Vec::new() });
+        return Ok(Description { root: dataset.to_path_buf(), subsets, warnings: Vec::new() });
     }
     let text = String::from_utf8(read_regular(dataset).at(dataset)?).ok();
     match text.and_then(|text| super::sd_scripts::config::parse(dataset, &text, working_dir)) {

@@ -8,7 +8,7 @@ pub mod description;
 pub mod sd_scripts;
 pub mod store;
 
-pub use description::{Description, Origin, Subset, SubsetSettings};
+pub use description::{Description, Subset, SubsetSettings};
 
 use crate::bucket::{Assignment, NoBucket};
 use crate::containers::{Array, Container};

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::recipe::Filter;
-use crate::trainers::description::{Description, Origin, Subset, SubsetSettings};
+use crate::trainers::description::{Description, Subset, SubsetSettings};
 use crate::units::Size;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ impl Reader<'_> {
             let keys: Vec<_> = self.unhonoured.into_iter().collect();
             warnings.push(format!("`{}`: these keys are not honoured: {}", self.path.display(), keys.join(", ")));
         }
-        Ok(Description { root, origin: Origin::SdScriptsToml, subsets, warnings })
+        Ok(Description { root, subsets, warnings })
     }
 
     /// One subset; none where the trainer ignores it (`num_repeats` below 1, `tu:2117`).
