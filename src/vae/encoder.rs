@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::recipe::Precision;
 use crate::units::Size;
 use crate::vae::candle_encoder::CandleEncoder;
+use crate::vae::cpu::CpuEncoder;
 use crate::vae::layout::EncoderLayout;
 use crate::vae::posterior::Posterior;
 use crate::vae::{STRIDE, Weights};
@@ -12,10 +13,17 @@ use candle_nn::VarBuilder;
 
 /// An encoder in memory, on one device, in one precision.
 pub struct Encoder {
-    network: CandleEncoder,
+    network: Network,
     layout: EncoderLayout,
     device: Device,
     dtype: DType,
+}
+
+enum Network {
+    /// f32 on the CPU.
+    Cpu(CpuEncoder),
+    /// Everything else.
+    Candle(CandleEncoder),
 }
 
 impl Encoder {
@@ -32,9 +40,15 @@ impl Encoder {
             Precision::F16 => DType::F16,
             Precision::F32 => DType::F32,
         };
-        let vb = VarBuilder::from_tensors(weights.load(device, dtype)?, dtype, device);
         let layout = weights.layout().clone();
-        Ok(Self { network: CandleEncoder::new(&layout, vb)?, layout, device: device.clone(), dtype })
+        let network = if device.is_cpu() && precision == Precision::F32 {
+            Network::Cpu(CpuEncoder::new(weights))
+        } else {
+            let vb = VarBuilder::from_tensors(weights.load(device, dtype)?, dtype, device);
+            Network::Candle(CandleEncoder::new(&layout, vb)?)
+        };
+        weights.release_pages();
+        Ok(Self { network, layout, device: device.clone(), dtype })
     }
 
     /// Encodes pictures of one size, each (3, H, W) row-major in [-1, 1], to a posterior each, in order.
@@ -59,9 +73,17 @@ impl Encoder {
 
     fn encode_at_once(&self, images: &[&[f32]], size: Size) -> Result<Vec<Posterior>> {
         let (width, height) = (size.width as usize, size.height as usize);
-        let input = Tensor::from_vec(images.concat(), (images.len(), 3, height, width), &self.device)?;
-        let moments = self.network.forward(input.to_dtype(self.dtype)?)?;
-        let moments = moments.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        let moments = match &self.network {
+            Network::Cpu(encoder) => {
+                let moments: Vec<_> = images.iter().map(|image| encoder.forward(image, size)).collect::<Result<_>>()?;
+                moments.concat()
+            }
+            Network::Candle(encoder) => {
+                let input = Tensor::from_vec(images.concat(), (images.len(), 3, height, width), &self.device)?;
+                let moments = encoder.forward(input.to_dtype(self.dtype)?)?;
+                moments.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?
+            }
+        };
         let shape = [self.layout.latent_channels, height / STRIDE, width / STRIDE];
         let each = 2 * shape.iter().product::<usize>();
         Ok(moments.chunks_exact(each).map(|moments| Posterior::from_moments(moments, shape)).collect())

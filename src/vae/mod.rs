@@ -12,6 +12,7 @@
 //! ```
 
 mod candle_encoder;
+mod cpu;
 pub mod device;
 pub mod encoder;
 pub mod family;
