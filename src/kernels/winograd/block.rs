@@ -1,7 +1,7 @@
 //! One block of tiles: where its values lie in the working memory, and the steps that fill them.
 
 use super::Normed;
-use super::tile::{Line, MAX_SIDE, Tile};
+use super::tile::{self, Line, OUT, POINTS, SIDE};
 use crate::kernels::cpu::{load, store};
 use crate::kernels::gemm::{PANEL, Product, in_groups};
 use crate::kernels::norm::{Moments, measure};
@@ -20,8 +20,6 @@ pub(super) struct Layout {
     shape: Shape,
     channels_out: usize,
     lanes: usize,
-    /// Outputs along a tile's side.
-    out: usize,
     /// Tiles in a row of the picture, and in a row of a block.
     across: usize,
     columns: usize,
@@ -31,18 +29,18 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new<T: Tile>(cpu: Cpu, shape: Shape, channels_out: usize) -> Self {
+    pub(super) fn new(cpu: Cpu, shape: Shape, channels_out: usize) -> Self {
         let lanes = cpu.lanes();
-        let across = shape.width.div_ceil(T::OUT);
+        let across = shape.width.div_ceil(OUT);
         // Blocks of equal width rather than a narrow last one.
         let columns = across.div_ceil(across.div_ceil(TILES / TILE_ROWS));
         let (into, products) = (shape.channels.div_ceil(lanes), channels_out.div_ceil(PANEL * lanes) * PANEL);
-        Self { shape, channels_out, lanes, out: T::OUT, across, columns, into, products }
+        Self { shape, channels_out, lanes, across, columns, into, products }
     }
 
     /// Output rows of a task.
     pub(super) fn task_rows(&self) -> usize {
-        TILE_ROWS * self.out
+        TILE_ROWS * OUT
     }
 
     /// First tile column of each block.
@@ -52,20 +50,16 @@ impl Layout {
 
     /// Values of a block's working memory.
     pub(super) fn scratch(&self) -> usize {
-        (self.strip() + self.side() * self.side() * (self.input_step() + self.product_step())) * self.lanes
-    }
-
-    fn side(&self) -> usize {
-        self.out + 2
+        (self.strip() + POINTS * (self.input_step() + self.product_step())) * self.lanes
     }
 
     /// Pixels of a strip's row: what a row of the block's tiles reads.
     fn strip_width(&self) -> usize {
-        self.columns * self.out + 2
+        self.columns * OUT + 2
     }
 
     fn strip(&self) -> usize {
-        self.side() * self.strip_width() * self.into
+        SIDE * self.strip_width() * self.into
     }
 
     /// From a point's inputs to the next one's. A cache line more than they need: steps of 4 KiB would put all points'
@@ -80,7 +74,7 @@ impl Layout {
 }
 
 /// The block at `first_column` of a task, and its working memory.
-pub(super) struct Block<'a, T, S: Simd> {
+pub(super) struct Block<'a, S: Simd> {
     simd: S,
     layout: &'a Layout,
     /// Output row of the picture that the task's output begins with.
@@ -95,10 +89,9 @@ pub(super) struct Block<'a, T, S: Simd> {
     inputs: &'a mut [S::f32s],
     /// (points, tiles, products)
     products: &'a mut [S::f32s],
-    tile: std::marker::PhantomData<T>,
 }
 
-impl<'a, T: Tile, S: Simd> Block<'a, T, S> {
+impl<'a, S: Simd> Block<'a, S> {
     /// The block at tile column `first_column` of a task whose output has `len` values from row `first_row` on.
     #[inline(always)]
     pub(super) fn new(
@@ -111,11 +104,10 @@ impl<'a, T: Tile, S: Simd> Block<'a, T, S> {
     ) -> Self {
         let vectors = S::as_mut_simd_f32s(scratch).0;
         let (strip, rest) = vectors.split_at_mut(layout.strip());
-        let (inputs, products) = rest.split_at_mut(T::SIDE * T::SIDE * layout.input_step());
-        let rows = (len / (layout.shape.width * layout.channels_out)).div_ceil(T::OUT);
+        let (inputs, products) = rest.split_at_mut(POINTS * layout.input_step());
+        let rows = (len / (layout.shape.width * layout.channels_out)).div_ceil(OUT);
         let columns = layout.columns.min(layout.across - first_column);
-        let tile = std::marker::PhantomData;
-        Self { simd, layout, first_row, first_column, rows, columns, strip, inputs, products, tile }
+        Self { simd, layout, first_row, first_column, rows, columns, strip, inputs, products }
     }
 
     /// Fills `inputs` from the picture.
@@ -125,12 +117,12 @@ impl<'a, T: Tile, S: Simd> Block<'a, T, S> {
             // The last two rows of pixels are the first two of the next row of tiles.
             let known = if row == 0 { 0 } else { 2 };
             let row_len = self.layout.strip_width() * self.layout.into;
-            self.strip.copy_within((T::SIDE - known) * row_len.., 0);
-            for line in known..T::SIDE {
+            self.strip.copy_within((SIDE - known) * row_len.., 0);
+            for line in known..SIDE {
                 self.fill_strip(x, row, line);
             }
             for column in 0..self.columns {
-                self.transform_input(row * self.columns + column, column * T::OUT * self.layout.into);
+                self.transform_input(row * self.columns + column, column * OUT * self.layout.into);
             }
         }
     }
@@ -142,7 +134,7 @@ impl<'a, T: Tile, S: Simd> Block<'a, T, S> {
         let row_len = self.layout.strip_width() * into;
         let strip = &mut self.strip[line * row_len..][..row_len];
         // One more than the pixel's place, since the first lies one up and left of the tile.
-        let (y, left) = (self.first_row + row * T::OUT + line, self.first_column * T::OUT);
+        let (y, left) = (self.first_row + row * OUT + line, self.first_column * OUT);
         let from = left.max(1) - 1;
         let to = width.min((left + self.layout.strip_width()).saturating_sub(1));
         if y == 0 || y > height {
@@ -165,21 +157,21 @@ impl<'a, T: Tile, S: Simd> Block<'a, T, S> {
         let row_len = self.layout.strip_width() * into;
         let zero = self.simd.splat_f32s(0.0);
         for c in 0..into {
-            let mut columns = [[zero; MAX_SIDE]; MAX_SIDE];
-            for column in 0..T::SIDE {
-                let mut line = [zero; MAX_SIDE];
-                for (row, value) in line.iter_mut().enumerate().take(T::SIDE) {
+            let mut columns = [[zero; SIDE]; SIDE];
+            for column in 0..SIDE {
+                let mut line = [zero; SIDE];
+                for (row, value) in line.iter_mut().enumerate() {
                     *value = self.strip[row * row_len + from + column * into + c];
                 }
-                let line = T::input(self.simd, line);
-                for row in 0..T::SIDE {
+                let line = tile::input(self.simd, line);
+                for row in 0..SIDE {
                     columns[row][column] = line[row];
                 }
             }
-            for (row, line) in columns.into_iter().enumerate().take(T::SIDE) {
-                let line: Line<S> = T::input(self.simd, line);
-                for (column, value) in line.into_iter().enumerate().take(T::SIDE) {
-                    self.inputs[(row * T::SIDE + column) * step + tile * into + c] = value;
+            for (row, line) in columns.into_iter().enumerate() {
+                let line: Line<S> = tile::input(self.simd, line);
+                for (column, value) in line.into_iter().enumerate() {
+                    self.inputs[(row * SIDE + column) * step + tile * into + c] = value;
                 }
             }
         }
@@ -191,7 +183,7 @@ impl<'a, T: Tile, S: Simd> Block<'a, T, S> {
         let Layout { into, products, lanes, .. } = *self.layout;
         let (tiles, depth) = (self.rows * self.columns, self.layout.shape.channels);
         let points = S::as_simd_f32s(points).0;
-        let all = T::SIDE * T::SIDE;
+        let all = POINTS;
         for point in 0..all {
             let inputs = &self.inputs[point * self.layout.input_step()..][..tiles * into];
             let left = pulp::bytemuck::cast_slice::<S::f32s, f32>(inputs);
@@ -210,9 +202,9 @@ impl<'a, T: Tile, S: Simd> Block<'a, T, S> {
         let Shape { width, .. } = self.layout.shape;
         let channels = self.layout.channels_out;
         for tile in 0..self.rows * self.columns {
-            let (row, column) = (tile / self.columns * T::OUT, (self.first_column + tile % self.columns) * T::OUT);
-            let down = T::OUT.min(out.len() / (width * channels) - row);
-            let right = T::OUT.min(width - column);
+            let (row, column) = (tile / self.columns * OUT, (self.first_column + tile % self.columns) * OUT);
+            let down = OUT.min(out.len() / (width * channels) - row);
+            let right = OUT.min(width - column);
             for c in 0..channels.div_ceil(S::F32_LANES) {
                 let here = c * S::F32_LANES..channels.min((c + 1) * S::F32_LANES);
                 let bias = load(self.simd, &bias[here.clone()]);
@@ -233,32 +225,33 @@ impl<'a, T: Tile, S: Simd> Block<'a, T, S> {
 
     /// Outputs (down, right) of one vector of channels.
     #[inline(always)]
-    fn transform_output(&self, tile: usize, c: usize) -> [Line<S>; MAX_SIDE] {
+    fn transform_output(&self, tile: usize, c: usize) -> [[S::f32s; OUT]; OUT] {
         let step = self.layout.product_step();
         let zero = self.simd.splat_f32s(0.0);
-        let mut columns = [[zero; MAX_SIDE]; MAX_SIDE];
-        for column in 0..T::SIDE {
-            let mut line = [zero; MAX_SIDE];
-            for (row, value) in line.iter_mut().enumerate().take(T::SIDE) {
-                *value = self.products[(row * T::SIDE + column) * step + tile * self.layout.products + c];
+        let mut half = [[zero; SIDE]; OUT];
+        for column in 0..SIDE {
+            let mut line = [zero; SIDE];
+            for (row, value) in line.iter_mut().enumerate() {
+                *value = self.products[(row * SIDE + column) * step + tile * self.layout.products + c];
             }
-            let line = T::output(self.simd, line);
-            for row in 0..T::OUT {
-                columns[row][column] = line[row];
+            let line = tile::output(self.simd, line);
+            for row in 0..OUT {
+                half[row][column] = line[row];
             }
         }
-        for line in columns.iter_mut().take(T::OUT) {
-            *line = T::output(self.simd, *line);
+        let mut whole = [[zero; OUT]; OUT];
+        for (whole, half) in whole.iter_mut().zip(half) {
+            *whole = tile::output(self.simd, half);
         }
-        columns
+        whole
     }
 
     /// Merges the moments of what the block has written.
     #[inline(always)]
     pub(super) fn measure(&self, out: &[f32], moments: &mut [Moments]) {
         let (width, channels) = (self.layout.shape.width, self.layout.channels_out);
-        let end = width.min((self.first_column + self.columns) * T::OUT);
-        let columns = self.first_column * T::OUT * channels..end * channels;
+        let end = width.min((self.first_column + self.columns) * OUT);
+        let columns = self.first_column * OUT * channels..end * channels;
         let segments = out.chunks_exact(width * channels).map(|row| &row[columns.clone()]);
         measure(self.simd, segments, moments);
     }

@@ -16,8 +16,6 @@ use super::{Cpu, Shape};
 use block::{Block, Layout};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
-use std::marker::PhantomData;
-use tile::{F4, F6, Tile};
 
 /// A picture and the group norm to apply to it on the way.
 #[derive(Clone, Copy)]
@@ -32,19 +30,11 @@ impl Winograd {
     ///
     /// `points` are this layer's weights as [`Winograd::transform`] makes them. Returns the moments of `out`'s channels.
     pub(crate) fn forward(&self, cpu: Cpu, x: Normed, points: &[f32], out: &mut [f32], add: bool) -> Vec<Moments> {
-        if self.large_tiles() {
-            self.forward_with::<F6>(cpu, x, points, out, add)
-        } else {
-            self.forward_with::<F4>(cpu, x, points, out, add)
-        }
-    }
-
-    fn forward_with<T: Tile>(&self, cpu: Cpu, x: Normed, points: &[f32], out: &mut [f32], add: bool) -> Vec<Moments> {
-        let layout = Layout::new::<T>(cpu, x.shape, self.channels_out());
+        let layout = Layout::new(cpu, x.shape, self.channels_out());
         let task = |(index, out): (usize, &mut [f32])| {
             with_scratch(layout.scratch(), |scratch| {
-                let (first_row, tile) = (index * layout.task_rows(), PhantomData::<T>);
-                cpu.run(Task { weights: self, x, points, layout: &layout, first_row, out, add, scratch, tile })
+                let first_row = index * layout.task_rows();
+                cpu.run(Task { weights: self, x, points, layout: &layout, first_row, out, add, scratch })
             })
         };
         let task_len = layout.task_rows() * x.shape.width * self.channels_out();
@@ -54,7 +44,7 @@ impl Winograd {
 }
 
 /// Some rows of tiles over the whole width.
-struct Task<'a, T> {
+struct Task<'a> {
     weights: &'a Winograd,
     x: Normed<'a>,
     points: &'a [f32],
@@ -64,10 +54,9 @@ struct Task<'a, T> {
     out: &'a mut [f32],
     add: bool,
     scratch: &'a mut [f32],
-    tile: PhantomData<T>,
 }
 
-impl<T: Tile> WithSimd for Task<'_, T> {
+impl WithSimd for Task<'_> {
     type Output = Vec<Moments>;
 
     #[inline(always)]
@@ -75,7 +64,7 @@ impl<T: Tile> WithSimd for Task<'_, T> {
         let Self { weights, x, points, layout, first_row, out, add, scratch, .. } = self;
         let mut moments = vec![Moments::default(); weights.channels_out()];
         for first_column in layout.blocks() {
-            let mut block = Block::<T, S>::new(simd, layout, first_row, first_column, out.len(), scratch);
+            let mut block = Block::<S>::new(simd, layout, first_row, first_column, out.len(), scratch);
             block.transform_inputs(x);
             block.multiply(points);
             block.transform_outputs(weights.bias(), out, add);

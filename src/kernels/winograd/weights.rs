@@ -1,18 +1,17 @@
 //! The weights of a 3 × 3 convolution, packed once and transformed for a layer's turn.
 
-use super::tile::{F4, F6, MAX_SIDE, Tile};
+use super::tile::{self, POINTS, SIDE};
 use crate::kernels::gemm::PANEL;
 use crate::kernels::{Aligned, Cpu};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
-use std::marker::PhantomData;
 
 /// Taps of the convolution.
 const TAPS: usize = 9;
 
 /// A 3 × 3 convolution of stride 1 behind a group norm and SiLU.
 ///
-/// The transformed weights are 4 times (F(4 × 4)) or 7 times (F(6 × 6)) as large as these, so they are made when the
+/// The transformed weights are 4 times as large as these, so they are made when the
 /// layer's turn comes.
 pub(crate) struct Winograd {
     /// (panels, channels in, taps, panel's width)
@@ -20,13 +19,11 @@ pub(crate) struct Winograd {
     bias: Vec<f32>,
     into: usize,
     width: usize,
-    large_tiles: bool,
 }
 
 impl Winograd {
     /// Packs `weight`, (out, in, 3, 3) row-major as checkpoints have it.
     pub(crate) fn new(cpu: Cpu, weight: &[f32], bias: &[f32]) -> Self {
-        let large_tiles = false;
         let (width, into, out) = (cpu.panel_width(), weight.len() / (TAPS * bias.len()), bias.len());
         let mut taps = Aligned::zeroed(out.div_ceil(width) * into * TAPS * width);
         taps.par_chunks_exact_mut(into * TAPS * width).enumerate().for_each(|(panel, taps)| {
@@ -35,11 +32,7 @@ impl Winograd {
                 values.iter_mut().zip(columns).for_each(|(value, n)| *value = weight[n * into * TAPS + row]);
             }
         });
-        Self { taps, bias: bias.to_vec(), into, width, large_tiles }
-    }
-
-    pub(super) fn large_tiles(&self) -> bool {
-        self.large_tiles
+        Self { taps, bias: bias.to_vec(), into, width }
     }
 
     pub(super) fn bias(&self) -> &[f32] {
@@ -52,31 +45,25 @@ impl Winograd {
 
     /// Values of the transformed weights.
     pub(crate) fn points(&self) -> usize {
-        let side = if self.large_tiles { F6::SIDE } else { F4::SIDE };
-        self.taps.len() / TAPS * side * side
+        self.taps.len() / TAPS * POINTS
     }
 
     /// Transforms the weights to (panels, points, channels in, panel's width).
     pub(crate) fn transform(&self, cpu: Cpu, points: &mut [f32]) {
-        if self.large_tiles { self.transform_with::<F6>(cpu, points) } else { self.transform_with::<F4>(cpu, points) }
-    }
-
-    fn transform_with<T: Tile>(&self, cpu: Cpu, points: &mut [f32]) {
         let taps = self.taps.par_chunks_exact(self.into * TAPS * self.width);
-        let panels = points.par_chunks_exact_mut(self.into * T::SIDE * T::SIDE * self.width);
+        let panels = points.par_chunks_exact_mut(self.into * POINTS * self.width);
         let into = self.into;
-        taps.zip(panels).for_each(|(taps, points)| cpu.run(Panel { taps, points, into, tile: PhantomData::<T> }));
+        taps.zip(panels).for_each(|(taps, points)| cpu.run(Panel { taps, points, into }));
     }
 }
 
-struct Panel<'a, T> {
+struct Panel<'a> {
     taps: &'a [f32],
     points: &'a mut [f32],
     into: usize,
-    tile: PhantomData<T>,
 }
 
-impl<T: Tile> WithSimd for Panel<'_, T> {
+impl WithSimd for Panel<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -87,16 +74,16 @@ impl<T: Tile> WithSimd for Panel<'_, T> {
         for (channel, taps) in taps.chunks_exact(TAPS * PANEL).enumerate() {
             for j in 0..PANEL {
                 let tap = |row: usize, column: usize| taps[(row * 3 + column) * PANEL + j];
-                let mut columns = [[zero; 3]; MAX_SIDE];
+                let mut columns = [[zero; 3]; SIDE];
                 for column in 0..3 {
-                    let line = T::taps(simd, [tap(0, column), tap(1, column), tap(2, column)]);
+                    let line = tile::taps(simd, [tap(0, column), tap(1, column), tap(2, column)]);
                     for (columns, value) in columns.iter_mut().zip(line) {
                         columns[column] = value;
                     }
                 }
-                for (row, taps) in columns.into_iter().take(T::SIDE).enumerate() {
-                    for (column, value) in T::taps(simd, taps).into_iter().take(T::SIDE).enumerate() {
-                        points[((row * T::SIDE + column) * self.into + channel) * PANEL + j] = value;
+                for (row, taps) in columns.into_iter().enumerate() {
+                    for (column, value) in tile::taps(simd, taps).into_iter().enumerate() {
+                        points[((row * SIDE + column) * self.into + channel) * PANEL + j] = value;
                     }
                 }
             }
