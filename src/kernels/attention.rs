@@ -75,11 +75,18 @@ impl Task<'_> {
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S, rows: usize, first: usize, keys: usize) {
         let (width, depth) = (PANEL * S::F32_LANES, self.keys.depth());
-        for panel in 0..keys.div_ceil(width) {
+        let panels = keys.div_ceil(width);
+        for panel in 0..panels {
             let out = &mut S::as_mut_simd_f32s(self.scores).0[panel * PANEL..];
+            let soon = if panel + 1 < panels {
+                self.keys.panel(first / width + panel + 1, 0, depth)
+            } else {
+                self.values.panel(0, first, keys)
+            };
+            let soon = S::as_simd_f32s(soon).0;
             let panel = S::as_simd_f32s(self.keys.panel(first / width + panel, 0, depth)).0;
             let (left, out_step) = (self.query, KEYS / S::F32_LANES);
-            in_groups::<S>(rows, &mut Product { simd, left, left_step: depth, depth, panel, out, out_step, add: false });
+            in_groups::<S>(rows, &mut Product { simd, left, left_step: depth, depth, panel, soon, out, out_step, add: false });
         }
         for row in self.scores.chunks_exact_mut(KEYS) {
             row[keys..keys.next_multiple_of(width)].fill(f32::NEG_INFINITY);
@@ -116,11 +123,12 @@ impl Task<'_> {
         let out_step = self.values.count() * PANEL;
         for panel in 0..self.values.count() {
             let out = &mut S::as_mut_simd_f32s(self.sums).0[panel * PANEL..];
+            let soon = S::as_simd_f32s(self.values.panel((panel + 1) % self.values.count(), first, keys)).0;
             let panel = S::as_simd_f32s(self.values.panel(panel, first, keys)).0;
             let left = &*self.scores;
             in_groups::<S>(
                 rows,
-                &mut Product { simd, left, left_step: KEYS, depth: keys, panel, out, out_step, add: true },
+                &mut Product { simd, left, left_step: KEYS, depth: keys, panel, soon, out, out_step, add: true },
             );
         }
     }

@@ -140,8 +140,9 @@ impl<S: Simd> Group for Pass<'_, S> {
             for (row, place) in rows.iter_mut().zip(places) {
                 *row = self.pixel(place, tap / side, tap % side);
             }
-            let panel = S::as_simd_f32s(self.direct.weight.panel(self.panel, tap * into, into)).0;
-            accumulate(simd, &mut sums, rows, panel);
+            let panel = S::as_simd_f32s(self.direct.weight.panel(self.panel, tap * into, (side * side - tap) * into)).0;
+            let (panel, soon) = panel.split_at(into * PANEL);
+            accumulate(simd, &mut sums, rows, panel, soon);
         }
         let channels = self.direct.bias.len();
         for (r, sums) in sums.iter().enumerate() {

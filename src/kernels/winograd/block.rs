@@ -183,15 +183,16 @@ impl<'a, S: Simd> Block<'a, S> {
         let Layout { into, products, lanes, .. } = *self.layout;
         let (tiles, depth) = (self.rows * self.columns, self.layout.shape.channels);
         let points = S::as_simd_f32s(points).0;
-        let all = POINTS;
-        for point in 0..all {
+        for point in 0..POINTS {
             let inputs = &self.inputs[point * self.layout.input_step()..][..tiles * into];
             let left = pulp::bytemuck::cast_slice::<S::f32s, f32>(inputs);
             for panel in 0..products / PANEL {
                 let out = &mut self.products[point * self.layout.product_step() + panel * PANEL..];
-                let panel = &points[(panel * all + point) * depth * PANEL..][..depth * PANEL];
+                let at = |panel: usize, point: usize| &points[(panel * POINTS + point) * depth * PANEL..];
+                let soon = if panel + 1 < products / PANEL { at(panel + 1, point) } else { at(0, (point + 1) % POINTS) };
+                let (panel, soon) = (&at(panel, point)[..depth * PANEL], &soon[..depth * PANEL]);
                 let (simd, left_step, out_step) = (self.simd, into * lanes, products);
-                in_groups::<S>(tiles, &mut Product { simd, left, left_step, depth, panel, out, out_step, add: false });
+                in_groups::<S>(tiles, &mut Product { simd, left, left_step, depth, panel, soon, out, out_step, add: false });
             }
         }
     }
