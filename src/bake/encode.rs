@@ -1,6 +1,7 @@
 //! Batches of one bucket through the encoder, finite or not stored.
 
 use super::Bake;
+use super::attempt::{Attempts, Encoded, Failure};
 use super::prepare::{self, Planes, prepare};
 use super::tally::{Made, Outcome};
 use super::work::{EntryId, Work};
@@ -24,7 +25,8 @@ pub trait Encode: Sync {
     /// Encodes (3, H, W) pictures of one size in [-1, 1].
     ///
     /// # Errors
-    /// Device and memory failures; a picture that overflows gives a posterior that is not finite instead.
+    /// Device and memory failures, the latter such that [`Error::is_out_of_memory`] knows them: then less is tried at
+    /// once. A picture that overflows gives a posterior that is not finite instead.
     fn encode(&self, pixels: &[&[f32]], size: Size) -> Result<Vec<vae::Posterior>>;
 
     /// The same in f32, for what overflowed.
@@ -108,6 +110,7 @@ pub(super) fn encode_all(bake: &Bake<'_>, works: &[Work], outcome: &Outcome) -> 
         if !bake.cancel.is_cancelled() {
             stage.flush();
         }
+        stage.finish();
     })
 }
 
@@ -127,6 +130,8 @@ struct Stage<'a> {
     size: Size,
     batch: Vec<Waiting>,
     permits: Vec<Permit>,
+    /// The encoder; none where masks alone are made.
+    attempts: Option<Attempts<'a>>,
     /// For each artefact and bucket the entries still to come, and those that are there. One bucket's entries are
     /// written together; the next one's may come hours later.
     pending: HashMap<(usize, Size), (usize, Finished)>,
@@ -142,7 +147,8 @@ impl<'a> Stage<'a> {
             }
         }
         let (size, batch, permits) = (Size::new(0, 0), Vec::new(), Vec::new());
-        Self { bake, works, outcome, send, size, batch, permits, pending }
+        let attempts = bake.engine.map(|engine| Attempts::new(engine, &bake.options.budget));
+        Self { bake, works, outcome, send, size, batch, permits, attempts, pending }
     }
 
     fn take(&mut self, index: usize, result: Result<Planes, Problem>, permit: Permit) {
@@ -167,7 +173,7 @@ impl<'a> Stage<'a> {
                 }
             }
         }
-        if self.batch.len() >= self.bake.options.cache_batch.max(1) {
+        if self.attempts.as_ref().is_none_or(|attempts| self.batch.len() >= attempts.pictures(self.size)) {
             self.flush();
         }
         self.bake.progress.advance(1);
@@ -175,92 +181,66 @@ impl<'a> Stage<'a> {
 
     /// Encodes what waits, and lets its bytes go.
     fn flush(&mut self) {
-        let waiting = std::mem::take(&mut self.batch);
-        for batch in waiting.chunks(self.bake.options.cache_batch.max(1)) {
+        let batch = std::mem::take(&mut self.batch);
+        if let Some(attempts) = self.attempts.as_mut().filter(|_| !batch.is_empty()) {
             let start = Instant::now();
-            let results = self.encode(batch);
+            let pixels: Vec<&[f32]> = batch.iter().map(|waiting| waiting.pixels.as_slice()).collect();
+            let results = attempts.encode(&pixels, self.size);
             let spent = start.elapsed().as_secs_f64();
             self.outcome.with(|tally| tally.encode_seconds += spent);
             for (waiting, result) in batch.iter().zip(results) {
                 match result {
-                    Ok((posterior, ran)) => self.deliver_posterior(waiting, &posterior, &ran),
-                    Err(problem) => self.fail(waiting.work, Some(waiting.kind), &problem),
+                    Ok(encoded) => self.deliver_posterior(waiting, &encoded),
+                    Err(failure) => {
+                        let problem = self.problem(waiting, failure);
+                        self.fail(waiting.work, Some(waiting.kind), &problem);
+                    }
                 }
             }
         }
         self.permits.clear();
     }
 
-    /// One finite posterior a picture, or its problem. A batch on which the encoder fails is halved, down to single
-    /// pictures, so that one costs only itself.
-    fn encode(&self, batch: &[Waiting]) -> Vec<Result<(vae::Posterior, Ran), Problem>> {
-        let Some(engine) = self.engine() else { return Vec::new() };
-        let pixels: Vec<&[f32]> = batch.iter().map(|waiting| waiting.pixels.as_slice()).collect();
-        match engine.encode(&pixels, self.size) {
-            Ok(posteriors) if posteriors.len() == batch.len() => posteriors
-                .into_iter()
-                .zip(batch)
-                .map(|(posterior, waiting)| self.finite(engine, posterior, waiting))
-                .collect(),
-            Err(_) if batch.len() > 1 => {
-                self.outcome.with(|tally| tally.batch_backoffs += 1);
-                let (first, second) = batch.split_at(batch.len() / 2);
-                let mut results = self.encode(first);
-                results.extend(self.encode(second));
-                results
+    /// Tells the outcome what had to be lowered for want of memory.
+    fn finish(&self) {
+        let Some(attempts) = &self.attempts else { return };
+        self.outcome.with(|tally| {
+            tally.batch_backoffs += attempts.halvings();
+            tally.lowered.extend(attempts.lowered());
+        });
+    }
+
+    /// The picture's problem, with its file.
+    fn problem(&self, waiting: &Waiting, failure: Failure) -> Problem {
+        let path = self.path_of(waiting.work);
+        match failure {
+            Failure::NotFinite => {
+                let message = "the encoder gives NaN or infinity for it, in f32 too; nothing is cached for it";
+                let hint = "check the VAE file; for SDXL there is a VAE fixed for half precision";
+                Problem::error(path, Kind::Nan, message).with_hint(hint)
             }
-            Ok(_) => batch.iter().map(|waiting| Err(self.unencodable(waiting, "a posterior is missing"))).collect(),
-            Err(error) => batch.iter().map(|waiting| Err(self.unencodable(waiting, &error.to_string()))).collect(),
-        }
-    }
-
-    /// The engine; [`encode_all`] made sure that there is one where something waits for it.
-    fn engine(&self) -> Option<&'a dyn Encode> {
-        self.bake.engine
-    }
-
-    /// What overflowed is repeated in f32; what is not finite then either is a problem.
-    fn finite(
-        &self,
-        engine: &dyn Encode,
-        posterior: vae::Posterior,
-        waiting: &Waiting,
-    ) -> Result<(vae::Posterior, Ran), Problem> {
-        let mut ran = Ran {
-            precision: engine.precision(),
-            tiled: false,
-            f32_retry: false,
-            device: engine.device_name().to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        if posterior.is_finite() {
-            return Ok((posterior, ran));
-        }
-        if ran.precision != Precision::F32 {
-            self.outcome.with(|tally| tally.retried_f32 += 1);
-            let again = engine.encode_f32(&waiting.pixels, self.size);
-            let posterior = again.map_err(|error| self.unencodable(waiting, &error.to_string()))?;
-            (ran.precision, ran.f32_retry) = (Precision::F32, true);
-            if posterior.is_finite() {
-                return Ok((posterior, ran));
+            Failure::Memory { why, hint } => {
+                let message = format!("does not fit in memory at {}: {why}", self.size);
+                Problem::error(path, Kind::TooLarge, message).with_hint(hint)
+            }
+            Failure::Encoder(why) => {
+                Problem::error(path, Kind::Damaged, format!("could not be encoded at {}: {why}", self.size))
             }
         }
-        let message = "the encoder gives NaN or infinity for it, in f32 too; nothing is cached for it";
-        let hint = "check the VAE file; for SDXL there is a VAE fixed for half precision";
-        Err(Problem::error(self.path_of(waiting.work), Kind::Nan, message).with_hint(hint))
-    }
-
-    fn unencodable(&self, waiting: &Waiting, why: &str) -> Problem {
-        let message = format!("could not be encoded at {}: {why}", self.size);
-        let hint = "try --cache-batch 1, or a smaller --resolution";
-        Problem::error(self.path_of(waiting.work), Kind::TooLarge, message).with_hint(hint)
     }
 
     fn path_of(&self, work: usize) -> String {
         self.bake.collected.images[self.works[work].image].path.clone()
     }
 
-    fn deliver_posterior(&mut self, waiting: &Waiting, posterior: &vae::Posterior, ran: &Ran) {
+    fn deliver_posterior(&mut self, waiting: &Waiting, encoded: &Encoded) {
+        let posterior = &encoded.posterior;
+        let ran = self.ran(encoded);
+        let path = self.path_of(waiting.work);
+        self.outcome.with(|tally| {
+            tally.tiled.extend(ran.tiled.then(|| path.clone()));
+            tally.retried_f32.extend(ran.f32_retry.then_some(path));
+        });
         let values = |entry: &PlannedEntry| match entry.wanted.inputs.encode.as_ref().map(|encode| encode.posterior) {
             Some(Posterior::Sample { .. }) => {
                 let key = entry.key.expect("an entry without a key is never made: bake asks for weights first");
@@ -268,7 +248,18 @@ impl<'a> Stage<'a> {
             }
             _ => posterior.mean.clone(),
         };
-        self.deliver(waiting.work, waiting.kind, Some(ran), values);
+        self.deliver(waiting.work, waiting.kind, Some(&ran), values);
+    }
+
+    fn ran(&self, encoded: &Encoded) -> Ran {
+        Ran {
+            precision: encoded.precision,
+            tiled: encoded.tile.is_some(),
+            tile: encoded.tile,
+            f32_retry: encoded.f32_retry,
+            device: self.bake.engine.map(Encode::device_name).unwrap_or_default().to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
     }
 
     /// Stores the values of one kind in every entry of the work that wants it.

@@ -6,6 +6,8 @@
 //! Shutdown order: workers end with the works or a cancel, the encoder with the last result, the writers when the
 //! encoder hangs up. A failed sample is a problem in the summary; a failed write ends the run, with what is finished kept.
 
+mod attempt;
+mod backoff;
 mod encode;
 mod prepare;
 mod relink;
@@ -13,6 +15,7 @@ mod tally;
 mod work;
 mod write;
 
+pub use backoff::Lowered;
 pub use encode::{Encode, Engine};
 pub use tally::Summary;
 
@@ -22,6 +25,7 @@ use crate::progress::{Cancel, Progress};
 use crate::recipe::Target;
 use crate::store::door::{ensure_writable, sweep_temporaries};
 use crate::store::{Index, Locations};
+use crate::vae::Budget;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
@@ -34,8 +38,8 @@ pub struct Options {
     pub threads: usize,
     /// Bytes of decoded pictures in flight.
     pub ram: u64,
-    /// Images per encoder call, at least 1.
-    pub cache_batch: usize,
+    /// What goes to the encoder at once; it lowers that itself where memory runs out.
+    pub budget: Budget,
 }
 
 /// Everything a run works with.

@@ -6,7 +6,7 @@ use prebake::error::{Error, IoContext, Result};
 use prebake::hash::EncoderId;
 use prebake::recipe::{Family, Posterior, Precision, Recipe};
 use prebake::store::{FileStat, Index};
-use prebake::vae::{DetectedFamily, Weights, device};
+use prebake::vae::{Budget, DetectedFamily, Weights, available, device};
 use std::time::SystemTime;
 
 /// A resolved recipe and what was found out on the way.
@@ -57,6 +57,7 @@ pub(crate) fn resolve(args: &RecipeArgs, index: &Index) -> Result<Resolved> {
             StoreDtype::F16 => Dtype::F16,
         }),
         precision: precision(args.dtype),
+        tile: args.tile,
         posterior: match args.posterior {
             PosteriorChoice::Mean => Posterior::Mean,
             PosteriorChoice::Sample => Posterior::Sample { seed: args.seed },
@@ -134,4 +135,21 @@ pub(crate) fn open_device(args: &RecipeArgs) -> Result<(candle_core::Device, Str
     let (device, name) = device::open(args.device)?;
     let auto = if device.is_cuda() { Precision::Bf16 } else { Precision::F32 };
     Ok((device, name, precision(args.dtype).unwrap_or(auto)))
+}
+
+/// What may go to the encoder at once on `device`, by the flags and the memory that there is now.
+pub(crate) fn budget(
+    args: &RecipeArgs,
+    weights: &Weights,
+    device: &candle_core::Device,
+    precision: Precision,
+) -> Budget {
+    Budget {
+        layout: weights.layout().clone(),
+        precision,
+        one_by_one: device.is_cpu(),
+        available: available::memory(device),
+        cache_batch: args.cache_batch.0,
+        tile: args.tile,
+    }
 }

@@ -3,7 +3,7 @@
 use super::context::{interruptible, plan_for};
 use super::plan::show;
 use crate::cli::args::BakeArgs;
-use crate::cli::recipe::open_device;
+use crate::cli::recipe::{budget, open_device};
 use crate::cli::ui::{Ui, exit};
 use prebake::bake::{Bake, Encode, Engine, Options};
 use prebake::error::{Error, IoContext, Result};
@@ -15,10 +15,7 @@ use std::time::Instant;
 
 pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
     if args.recipe.vae.is_none() && !args.dry_run {
-        return Err(Error::usage(
-            "bake needs the VAE's weights",
-            "--vae FILE: a VAE or a full checkpoint in safetensors",
-        ));
+        return Err(no_weights());
     }
     let started = Instant::now();
     let _lock = if args.dry_run { None } else { lock(args, ui)? };
@@ -27,14 +24,12 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
         return Ok(show(&planned, &args.recipe, ui));
     }
     let (device, device_name, precision) = open_device(&args.recipe)?;
-    let weights = planned.resolved.weights.take().filter(|_| planned.plan.needs_encoder());
+    let Some(weights) = planned.resolved.weights.take() else { return Err(no_weights()) };
+    // Before the encoder is loaded: the estimates count its weights.
+    let budget = budget(&args.recipe, &weights, &device, precision);
+    let weights = planned.plan.needs_encoder().then_some(weights);
     let engine = weights.map(|weights| Engine::new(weights, device, device_name.clone(), precision)).transpose()?;
-    let options = Options {
-        threads: planned.looked.threads,
-        ram: args.ram,
-        // On the CPU a batch costs memory and saves nothing: convolutions fill all cores with one image.
-        cache_batch: args.recipe.cache_batch.0.unwrap_or(1),
-    };
+    let options = Options { threads: planned.looked.threads, ram: args.ram, budget };
     let bake = Bake {
         plan: &planned.plan,
         collected: &planned.looked.collected,
@@ -59,6 +54,10 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
         () if problems.iter().any(Problem::is_error) => exit::FINDINGS,
         () => exit::FINE,
     })
+}
+
+fn no_weights() -> Error {
+    Error::usage("bake needs the VAE's weights", "--vae FILE: a VAE or a full checkpoint in safetensors")
 }
 
 /// Waits until no other bake runs on the dataset, so that none encodes what the other is about to.

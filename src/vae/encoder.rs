@@ -59,8 +59,8 @@ impl Encoder {
     ///
     /// # Errors
     /// [`Error::Usage`] for a side that is zero or not a multiple of [`STRIDE`], and for a picture of another length
-    /// than 3·H·W; [`Error::Device`] for a picture too large for the device's kernels; [`Error::Tensor`] when memory
-    /// runs out.
+    /// than 3·H·W; [`Error::OutOfMemory`] for a picture too large for the device's kernels; [`Error::Tensor`] when
+    /// memory runs out.
     pub fn encode(&self, pixels: &[&[f32]], size: Size) -> Result<Vec<Posterior>> {
         ensure_shape(pixels, size)?;
         let at_once = self.images_at_once(size)?;
@@ -94,9 +94,8 @@ impl Encoder {
             return Ok(1);
         }
         match usize::try_from(ADDRESSABLE_ELEMENTS / self.layout.largest_columns(size)) {
-            Ok(0) | Err(_) => Err(Error::Device {
+            Ok(0) | Err(_) => Err(Error::OutOfMemory {
                 message: format!("a picture of {size} is too large to be encoded on this device in one piece"),
-                hint: Some("lower `--max-area`, or use `--device cpu`".into()),
             }),
             Ok(images) => Ok(images),
         }
