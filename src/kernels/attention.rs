@@ -133,3 +133,48 @@ impl Task<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::plain;
+    use crate::kernels::samples::{far, values};
+    use proptest::prelude::*;
+
+    fn check(tokens: usize, channels: usize, spread: f32, seed: u64) -> Result<(), TestCaseError> {
+        let mut query = values(seed, tokens * channels);
+        query.iter_mut().for_each(|value| *value *= spread);
+        let (keys, values) = (values(seed + 1, tokens * channels), values(seed + 2, tokens * channels));
+        let expected = plain::attend(&query, &keys, &values, channels);
+        for cpu in Cpu::all() {
+            // More than is needed and full of NaN: neither what lies behind nor the panels' filling may count.
+            let room = (tokens + 32) * (channels + 32);
+            let (mut packed_keys, mut packed_values) = (vec![f32::NAN; room], vec![f32::NAN; room]);
+            let keys = Panels::pack_into(cpu, channels, tokens, |k, n| keys[n * channels + k], &mut packed_keys);
+            let values = Panels::pack_into(cpu, tokens, channels, |k, n| values[k * channels + n], &mut packed_values);
+            let mut got = vec![f32::NAN; tokens * channels];
+            attend(cpu, &query, &keys, &values, &mut got);
+            prop_assert!(far(&got, &expected) < 5e-5, "{cpu:?}: {}", far(&got, &expected));
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn attention_equals_its_plain_twin(
+            tokens in 1usize..300,
+            channels in 1usize..48,
+            spread in 0.01f32..8.0,
+            seed: u64,
+        ) {
+            check(tokens, channels, spread, seed)?;
+        }
+    }
+
+    #[test]
+    fn scores_far_below_zero_and_far_apart_do_not_vanish() {
+        check(700, 3, 60.0, 3).unwrap();
+    }
+}

@@ -162,3 +162,43 @@ impl<S: Simd> Group for Pass<'_, S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::plain;
+    use crate::kernels::samples::{far, same_moments, values, widen};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn a_convolution_equals_its_plain_twin(
+            height in 1usize..20,
+            width in 1usize..30,
+            into in 1usize..40,
+            out in 1usize..70,
+            window in prop::sample::select(vec![Window::POINT, Window::SAME, Window::HALVING]),
+            add: bool,
+            seed: u64,
+        ) {
+            let (height, width) = (height * window.stride, width * window.stride);
+            let shape = Shape { height, width, channels: into };
+            let taps = window.side * window.side;
+            let (x, weight, bias) = (values(seed, shape.len()), values(seed + 1, out * into * taps), values(seed + 2, out));
+            let mut expected =
+                plain::convolve(&widen(&x), shape, &weight, &bias, (window.side, window.stride, window.pad));
+            if add {
+                expected.iter_mut().for_each(|value| *value += 1.0);
+            }
+            for cpu in Cpu::all() {
+                let direct = Direct::new(cpu, &weight, &bias, window);
+                let mut got = vec![1.0; direct.shape(shape).len()];
+                let moments = direct.forward(cpu, &x, shape, &mut got, add);
+                prop_assert!(far(&got, &expected) < 1e-5, "{cpu:?}: {}", far(&got, &expected));
+                prop_assert!(same_moments(&moments, &got));
+            }
+        }
+    }
+}

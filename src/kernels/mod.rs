@@ -16,6 +16,8 @@ mod gemm;
 mod norm;
 #[cfg(test)]
 mod plain;
+#[cfg(test)]
+mod samples;
 mod scratch;
 mod silu;
 mod winograd;

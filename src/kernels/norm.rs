@@ -108,10 +108,6 @@ impl Affine {
         Self { scale, shift, channels }
     }
 
-    pub(super) fn channels(&self) -> usize {
-        self.channels
-    }
-
     /// Maps whole `pixels` to `out`, SiLU applied, each pixel filled up with zeros to whole vectors.
     #[inline(always)]
     pub(super) fn activate<S: Simd>(&self, simd: S, pixels: &[f32], out: &mut [S::f32s]) {
@@ -148,4 +144,65 @@ pub(crate) fn normalise(cpu: Cpu, x: &[f32], affine: &Affine, out: &mut [f32]) {
     }
     let task = PIXELS_A_TASK * affine.channels;
     x.par_chunks(task).zip(out.par_chunks_mut(task)).for_each(|(x, out)| cpu.run(Map(x, affine, out)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::plain;
+    use crate::kernels::samples::{far, values, widen};
+    use proptest::prelude::*;
+
+    fn measured(cpu: Cpu, x: &[f32], channels: usize) -> Vec<Moments> {
+        struct Measure<'a>(&'a [f32], usize);
+        impl WithSimd for Measure<'_> {
+            type Output = Vec<Moments>;
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, simd: S) -> Vec<Moments> {
+                let mut moments = vec![Moments::default(); self.1];
+                measure(simd, self.0.chunks(64 * self.1), &mut moments);
+                moments
+            }
+        }
+        x.chunks(256 * channels)
+            .map(|part| cpu.run(Measure(part, channels)))
+            .fold(vec![Moments::default(); channels], |all, part| merge_channels(all, &part))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn a_group_norm_equals_its_plain_twin(
+            pixels in 1usize..700,
+            groups in prop::sample::select(vec![1, 3, 32]),
+            each in 1usize..4,
+            seed: u64,
+        ) {
+            let channels = groups * each;
+            let (x, weight, bias) = (values(seed, pixels * channels), values(seed + 1, channels), values(seed + 2, channels));
+            let expected = plain::group_norm(&widen(&x), groups, &weight, &bias, 1e-3);
+            for cpu in Cpu::all() {
+                let affine = Affine::group_norm(&measured(cpu, &x, channels), groups, &weight, &bias, 1e-3);
+                let mut out = vec![0.0; x.len()];
+                normalise(cpu, &x, &affine, &mut out);
+                prop_assert!(far(&out, &expected) < 2e-5, "{cpu:?}: {}", far(&out, &expected));
+            }
+        }
+    }
+
+    /// A plain sky with a faint gradient: one f32 sum over it, or a difference of two sums, goes wrong in four digits.
+    #[test]
+    fn the_moments_of_a_large_plain_surface_keep_their_digits() {
+        let channels = 3;
+        let x: Vec<f32> = (0..512 * 512 * channels).map(|i| 0.9 + 1e-3 * ((i / channels % 97) as f32 / 97.0)).collect();
+        let expected = plain::moments(&widen(&x), channels);
+        for cpu in Cpu::all() {
+            for (moments, (mean, variance)) in measured(cpu, &x, channels).iter().zip(&expected) {
+                assert!((moments.mean - mean).abs() < 1e-9, "{cpu:?}: {} for {mean}", moments.mean);
+                let ratio = moments.deviations / moments.count / variance;
+                assert!((ratio - 1.0).abs() < 1e-5, "{cpu:?}: {ratio}");
+            }
+        }
+    }
 }

@@ -157,21 +157,21 @@ impl<'a, S: Simd> Block<'a, S> {
         let row_len = self.layout.strip_width() * into;
         let zero = self.simd.splat_f32s(0.0);
         for c in 0..into {
-            let mut columns = [[zero; SIDE]; SIDE];
+            let mut half = [[zero; SIDE]; SIDE];
             for column in 0..SIDE {
                 let mut line = [zero; SIDE];
-                for (row, value) in line.iter_mut().enumerate() {
-                    *value = self.strip[row * row_len + from + column * into + c];
+                let pixels = self.strip[from + column * into + c..].iter().step_by(row_len);
+                for (value, pixel) in line.iter_mut().zip(pixels) {
+                    *value = *pixel;
                 }
-                let line = tile::input(self.simd, line);
-                for row in 0..SIDE {
-                    columns[row][column] = line[row];
+                for (half, value) in half.iter_mut().zip(tile::input(self.simd, line)) {
+                    half[column] = value;
                 }
             }
-            for (row, line) in columns.into_iter().enumerate() {
-                let line: Line<S> = tile::input(self.simd, line);
-                for (column, value) in line.into_iter().enumerate() {
-                    self.inputs[(row * SIDE + column) * step + tile * into + c] = value;
+            let mut places = self.inputs[tile * into + c..].iter_mut().step_by(step);
+            for half in half {
+                for (value, place) in tile::input(self.simd, half).into_iter().zip(&mut places) {
+                    *place = value;
                 }
             }
         }
@@ -211,8 +211,9 @@ impl<'a, S: Simd> Block<'a, S> {
                 let bias = load(self.simd, &bias[here.clone()]);
                 let values = self.transform_output(tile, c);
                 for (y, values) in values.iter().enumerate().take(down) {
-                    for (x, value) in values.iter().enumerate().take(right) {
-                        let pixel = &mut out[((row + y) * width + column + x) * channels..][here.clone()];
+                    let pixels = &mut out[((row + y) * width + column) * channels + here.start..];
+                    for (value, pixel) in values.iter().zip(pixels.chunks_mut(channels)).take(right) {
+                        let pixel = &mut pixel[..here.len()];
                         let mut value = self.simd.add_f32s(*value, bias);
                         if add {
                             value = self.simd.add_f32s(value, load(self.simd, pixel));
@@ -232,12 +233,12 @@ impl<'a, S: Simd> Block<'a, S> {
         let mut half = [[zero; SIDE]; OUT];
         for column in 0..SIDE {
             let mut line = [zero; SIDE];
-            for (row, value) in line.iter_mut().enumerate() {
-                *value = self.products[(row * SIDE + column) * step + tile * self.layout.products + c];
+            let from = column * step + tile * self.layout.products + c;
+            for (value, product) in line.iter_mut().zip(self.products[from..].iter().step_by(SIDE * step)) {
+                *value = *product;
             }
-            let line = tile::output(self.simd, line);
-            for row in 0..OUT {
-                half[row][column] = line[row];
+            for (half, value) in half.iter_mut().zip(tile::output(self.simd, line)) {
+                half[column] = value;
             }
         }
         let mut whole = [[zero; OUT]; OUT];

@@ -73,3 +73,65 @@ impl WithSimd for Task<'_> {
         moments
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::plain;
+    use crate::kernels::samples::{far, same_moments, values, widen};
+    use proptest::prelude::*;
+
+    /// The layer and its twin on one random picture.
+    fn check(shape: Shape, out: usize, add: bool, seed: u64) -> Result<(), TestCaseError> {
+        let into = shape.channels;
+        let (x, weight, bias) = (values(seed, shape.len()), values(seed + 1, out * into * 9), values(seed + 2, out));
+        let (slope, shift) = (values(seed + 3, into), values(seed + 4, into));
+        let normed = plain::group_norm(&widen(&x), 1, &slope, &shift, 1e-3);
+        let activated: Vec<f64> = normed.iter().map(|value| plain::silu(*value)).collect();
+        let mut expected = plain::convolve(&activated, shape, &weight, &bias, (3, 1, 1));
+        if add {
+            expected.iter_mut().for_each(|value| *value += 1.0);
+        }
+        let channels: Vec<Moments> = plain::moments(&widen(&x), into)
+            .iter()
+            .map(|&(mean, variance)| {
+                let count = (shape.height * shape.width) as f64;
+                Moments { count, mean, deviations: variance * count }
+            })
+            .collect();
+        let norm = Affine::group_norm(&channels, 1, &slope, &shift, 1e-3);
+        for cpu in Cpu::all() {
+            let layer = Winograd::new(cpu, &weight, &bias);
+            let mut points = vec![f32::NAN; layer.points()];
+            layer.transform(cpu, &mut points);
+            let mut got = vec![1.0; shape.height * shape.width * out];
+            let moments = layer.forward(cpu, Normed { values: &x, shape, norm: &norm }, &points, &mut got, add);
+            prop_assert!(far(&got, &expected) < 5e-5, "{cpu:?}: {}", far(&got, &expected));
+            prop_assert!(same_moments(&moments, &got));
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn a_layer_equals_its_plain_twin(
+            height in 1usize..40,
+            width in 1usize..40,
+            channels in 1usize..40,
+            out in 1usize..70,
+            add: bool,
+            seed: u64,
+        ) {
+            check(Shape { height, width, channels }, out, add, seed)?;
+        }
+    }
+
+    #[test]
+    fn pictures_wider_than_a_block_and_one_pixel_thin_are_right() {
+        for (height, width) in [(1, 200), (200, 1), (1, 1), (17, 131)] {
+            check(Shape { height, width, channels: 5 }, 33, true, 7).unwrap();
+        }
+    }
+}

@@ -25,9 +25,9 @@ pub(super) struct Plan {
     pub(super) len: usize,
 }
 
-/// Places of a resnet; `out` is `x` where the channels stay.
+/// Places of a resnet; `out` is that of its input where the channels stay.
 pub(super) struct ResnetPlaces {
-    pub(super) x: Place,
+    /// Between the two convolutions.
     pub(super) hidden: Place,
     pub(super) out: Place,
 }
@@ -122,12 +122,12 @@ impl Room {
         let hidden = self.take(area.checked_mul(out)?)?;
         if into == out {
             self.give(&hidden);
-            return Some(ResnetPlaces { out: x.clone(), x, hidden });
+            return Some(ResnetPlaces { hidden, out: x });
         }
         let out = self.take(area.checked_mul(out)?)?;
         self.give(&hidden);
         self.give(&x);
-        Some(ResnetPlaces { x, hidden, out })
+        Some(ResnetPlaces { hidden, out })
     }
 
     fn attention(&mut self, tokens: usize, channels: usize) -> Option<AttentionPlaces> {
@@ -172,12 +172,18 @@ mod tests {
                 let plan = Plan::new(&layout(channels), size).unwrap();
                 let apart = |a: &Place, b: &Place| assert!(a.end <= b.start || b.end <= a.start, "{a:?} {b:?}");
                 apart(&plan.pixels, &plan.conv_in);
+                let mut x = &plan.conv_in;
                 for (resnets, halved) in &plan.levels {
-                    for resnet in resnets {
-                        apart(&resnet.x, &resnet.hidden);
-                        apart(&resnet.hidden, &resnet.out);
+                    for ResnetPlaces { hidden, out } in resnets {
+                        apart(x, hidden);
+                        apart(hidden, out);
+                        assert!(x == out || x.end <= out.start || out.end <= x.start);
+                        x = out;
                     }
-                    halved.iter().for_each(|halved| apart(halved, &resnets.last().unwrap().out));
+                    if let Some(halved) = halved {
+                        apart(x, halved);
+                        x = halved;
+                    }
                 }
                 let together = plan.attention.all();
                 for (i, a) in together.iter().enumerate() {
