@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Rooms by level, lowest first.
 const LEVELS: [&[&str]; 6] = [
-    &["error", "hash", "pipeline", "problem", "progress", "units"],
+    &["error", "hash", "kernels", "pipeline", "problem", "progress", "units"],
     &["bucket", "containers", "pixels", "recipe", "store", "vae"],
     &["dataset", "trainers"],
     &["plan"],

@@ -7,10 +7,12 @@ const LINE_BYTES: usize = 64;
 
 /// Bytes of a large page (x86-64, and ARM with pages of 4 KiB).
 const LARGE_PAGE_BYTES: usize = 2 << 20;
+/// Values of a large page.
+pub(super) const LARGE_PAGE: usize = LARGE_PAGE_BYTES / size_of::<f32>();
 
 /// f32 values whose first lies at the start of a cache line.
 ///
-/// From half a large page on, they lie in large pages where the system has them: a tile's products are spread over 36
+/// From one large page on, they lie in large pages where the system has them, but for the rest at the end: a tile's products are spread over 36
 /// pages of 4 KiB, more than a core's first-level table of stores holds.
 #[derive(Default)]
 pub(crate) struct Aligned {
@@ -29,7 +31,7 @@ impl Aligned {
         let values = vec![0.0; padded];
         let start = values.as_ptr().align_offset(alignment);
         if alignment == LARGE_PAGE_BYTES {
-            prefer_large_pages(&values[start..]);
+            prefer_large_pages(&values[start..start + len]);
         }
         Self { values, start, len }
     }
@@ -51,11 +53,10 @@ impl Aligned {
 
 /// Values to allocate for `len` aligned ones, and the alignment in bytes.
 fn padding(len: usize) -> Option<(usize, usize)> {
-    let large = len >= LARGE_PAGE_BYTES / size_of::<f32>() / 2;
+    let large = len >= LARGE_PAGE;
     let alignment = if large { LARGE_PAGE_BYTES } else { LINE_BYTES };
-    let unit = alignment / size_of::<f32>();
-    // A whole number of units behind wherever the first one starts.
-    Some((len.checked_next_multiple_of(unit)?.checked_add(unit)?, alignment))
+    // What lies before the start and behind the end is never touched, so it takes no memory.
+    Some((len.checked_add(alignment / size_of::<f32>())?, alignment))
 }
 
 /// Asks for large pages under `values`, which start at one; only a hint.

@@ -1,6 +1,7 @@
 //! Working memory of a thread, kept between calls.
 
 use super::Aligned;
+use super::aligned::LARGE_PAGE;
 use std::cell::RefCell;
 
 thread_local! {
@@ -13,7 +14,12 @@ thread_local! {
 /// the work on it. `work` must not call this again.
 pub(super) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     SCRATCH.with_borrow_mut(|scratch| {
-        assert!(scratch.grow(len).is_some(), "no room for {len} values of working memory");
+        assert!(scratch.grow(rounded(len)).is_some(), "no room for {len} values of working memory");
         work(&mut scratch[..len])
     })
+}
+
+/// The values that a thread keeps for work that needs `len`: whole large pages.
+pub(super) fn rounded(len: usize) -> usize {
+    len.next_multiple_of(LARGE_PAGE)
 }

@@ -11,7 +11,7 @@ mod weights;
 pub(crate) use weights::Winograd;
 
 use super::norm::{Affine, Moments, merge_channels};
-use super::scratch::with_scratch;
+use super::scratch::{rounded, with_scratch};
 use super::{Cpu, Shape};
 use block::{Block, Layout};
 use pulp::{Simd, WithSimd};
@@ -23,6 +23,12 @@ pub(crate) struct Normed<'a> {
     pub(crate) values: &'a [f32],
     pub(crate) shape: Shape,
     pub(crate) norm: &'a Affine,
+}
+
+/// Bytes that a thread keeps for layers of at most `channels` in and out, whatever the picture.
+pub(crate) fn working_bytes(cpu: Cpu, channels: usize) -> usize {
+    let shape = Shape { height: 1 << 20, width: 1 << 20, channels };
+    rounded(Layout::new(cpu, shape, channels).scratch()) * size_of::<f32>()
 }
 
 impl Winograd {

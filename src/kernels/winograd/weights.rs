@@ -48,6 +48,11 @@ impl Winograd {
         self.taps.len() / TAPS * POINTS
     }
 
+    /// The same for a layer of `into` and `out` channels.
+    pub(crate) fn points_of(cpu: Cpu, into: usize, out: usize) -> usize {
+        POINTS * into * out.next_multiple_of(cpu.panel_width())
+    }
+
     /// Transforms the weights to (panels, points, channels in, panel's width).
     pub(crate) fn transform(&self, cpu: Cpu, points: &mut [f32]) {
         let taps = self.taps.par_chunks_exact(self.into * TAPS * self.width);

@@ -9,7 +9,7 @@ mod plan;
 mod run;
 
 use crate::error::{Error, Result};
-use crate::kernels::{Aligned, Cpu, Direct, Window, Winograd};
+use crate::kernels::{self, Aligned, Cpu, Direct, Window, Winograd};
 use crate::units::Size;
 use crate::vae::Weights;
 use crate::vae::layout::EncoderLayout;
@@ -64,7 +64,7 @@ impl CpuEncoder {
     /// (3, H, W) in [-1, 1] → (2·latent, H/8, W/8): means, then log-variances, unclamped. Sides are multiples of 8.
     ///
     /// # Errors
-    /// [`Error::Device`] when memory has no room for the activations.
+    /// [`Error::OutOfMemory`] when memory has no room for the activations.
     pub(super) fn forward(&self, pixels: &[f32], size: Size) -> Result<Vec<f32>> {
         let plan = Plan::new(&self.layout, size).ok_or_else(|| too_large(size))?;
         // A picture that panicked has left nothing that the next one reads.
@@ -97,9 +97,65 @@ impl CpuEncoder {
     }
 }
 
+/// Bytes beside the packed weights that [`CpuEncoder::forward`] keeps for a picture of `size`, rayon's threads included;
+/// `None` where a count overflows.
+pub(super) fn working_bytes(layout: &EncoderLayout, size: Size) -> Option<u64> {
+    let (cpu, plan) = (Cpu::detect(), Plan::new(layout, size)?);
+    let widest = layout.block_out_channels.iter().copied().max()?;
+    let points = Winograd::points_of(cpu, widest, widest);
+    let threads = rayon::current_num_threads() * kernels::working_bytes(cpu, widest);
+    let values = plan.len.checked_add(points)?;
+    u64::try_from(values.checked_mul(size_of::<f32>())?.checked_add(threads)?).ok()
+}
+
 fn too_large(size: Size) -> Error {
-    Error::Device {
-        message: format!("memory has no room for the activations of a picture of {size}"),
-        hint: Some("lower `--max-area`".into()),
+    Error::OutOfMemory { message: format!("memory has no room for the activations of a picture of {size}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vae::candle_encoder::CandleEncoder;
+    use crate::vae::posterior::standard_normal;
+    use candle_core::{DType, Device, Tensor};
+    use candle_nn::VarBuilder;
+    use std::path::Path;
+
+    fn weights(name: &str) -> Weights {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/vae");
+        Weights::open(&data.join(format!("{name}.safetensors"))).unwrap()
+    }
+
+    /// Whatever the shape, thin ones too, and after a larger picture has left its values in the buffers.
+    #[test]
+    fn the_encoder_equals_its_plain_twin() {
+        for name in ["sdxl_tiny_f16", "flux_tiny_f16", "tiny16_ldm_f16"] {
+            let weights = weights(name);
+            let encoder = CpuEncoder::new(&weights);
+            let vb = VarBuilder::from_tensors(
+                weights.load(&Device::Cpu, DType::F32).unwrap(),
+                DType::F32,
+                &Device::Cpu,
+            );
+            let twin = CandleEncoder::new(weights.layout(), vb).unwrap();
+            for (width, height) in [(168, 136), (8, 8), (8, 200), (200, 8), (72, 40)] {
+                let pixels = standard_normal(&[7; 32], 3 * width * height);
+                let got = encoder.forward(&pixels, Size::new(width as u32, height as u32)).unwrap();
+                let x = Tensor::from_vec(pixels, (1, 3, height, width), &Device::Cpu).unwrap();
+                let expected = twin.forward(x).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+                let worst = got.iter().zip(&expected).map(|(got, expected)| (got - expected).abs());
+                let worst = worst.fold(0.0, f32::max);
+                assert!(got.len() == expected.len() && worst < 1e-4, "{name} {width}x{height}: {worst}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_picture_beyond_all_memory_is_an_error_that_says_so() {
+        let weights = weights("tiny4_ldm_f16");
+        let encoder = CpuEncoder::new(&weights);
+        let error = encoder.forward(&[], Size::new(u32::MAX - 7, u32::MAX - 7)).unwrap_err();
+        assert!(error.is_out_of_memory(), "{error}");
+        assert_eq!(working_bytes(weights.layout(), Size::new(u32::MAX - 7, u32::MAX - 7)), None);
     }
 }
