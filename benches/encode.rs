@@ -42,7 +42,7 @@ fn random_encoder(layout: &EncoderLayout) -> Encoder {
     let file = tempfile::Builder::new().suffix(".safetensors").tempfile().expect("a temporary file");
     safetensors::serialize_to_file(views, None, file.path()).expect("room for the weights");
     let weights = Weights::open(file.path()).expect("a layout's own tensors make an encoder");
-    let (device, _) = device::open(DeviceRequest::Cpu).expect("the CPU");
+    let device = device::open(&DeviceRequest::Cpu).expect("the CPU").devices.remove(0).device;
     Encoder::new(&weights, &device, Precision::F32).expect("room for the weights")
 }
 

@@ -3,7 +3,7 @@
 use super::context::{interruptible, plan_for};
 use super::plan::show;
 use crate::cli::args::BakeArgs;
-use crate::cli::recipe::open_device;
+use crate::cli::recipe::{cache_batch, open_devices};
 use crate::cli::ui::{Ui, exit};
 use prebake::bake::{Bake, Encode, Engine, Options};
 use prebake::error::{Error, IoContext, Result};
@@ -26,15 +26,15 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
     if args.dry_run {
         return Ok(show(&planned, &args.recipe, ui));
     }
-    let (device, device_name, precision) = open_device(&args.recipe)?;
+    let (selection, precision) = open_devices(&args.recipe)?;
+    if let Some(fallback) = &selection.fallback {
+        ui.remark(fallback);
+    }
+    let (device, device_name) = (selection.devices[0].device.clone(), selection.devices[0].name.clone());
     let weights = planned.resolved.weights.take().filter(|_| planned.plan.needs_encoder());
     let engine = weights.map(|weights| Engine::new(weights, device, device_name.clone(), precision)).transpose()?;
-    let options = Options {
-        threads: planned.looked.threads,
-        ram: args.ram,
-        // On the CPU a batch costs memory and saves nothing: convolutions fill all cores with one image.
-        cache_batch: args.recipe.cache_batch.0.unwrap_or(1),
-    };
+    let options =
+        Options { threads: planned.looked.threads, ram: args.ram, cache_batch: cache_batch(&args.recipe, &selection) };
     let bake = Bake {
         plan: &planned.plan,
         collected: &planned.looked.collected,

@@ -2,7 +2,8 @@
 //!
 //! It owns: finding an encoder in a safetensors file whatever its key style ([`weights`], `names`, [`layout`]),
 //! telling its family ([`family`]), running it ([`encoder`]), the posterior and the one draw from it ([`posterior`]),
-//! the choice of a device ([`device`]), and what an encode needs of memory ([`memory`]).
+//! the choice of devices ([`device`]), how much one call may be given (`capacity`), and what an encode needs of memory
+//! ([`memory`]).
 //! It refuses: pickled weights, networks that are not exactly this encoder, and sizes that are not multiples of
 //! [`STRIDE`]. It never reads a config file, a decoder, or a global random generator.
 //!
@@ -12,6 +13,7 @@
 //! ```
 
 mod candle_encoder;
+mod capacity;
 pub mod device;
 pub mod encoder;
 pub mod family;
