@@ -64,6 +64,12 @@ pub enum Error {
         /// A flag or command that helps.
         hint: Option<String>,
     },
+    /// A device without room for what was asked of it, or whose kernels cannot address that much.
+    #[error("{message}")]
+    OutOfMemory {
+        /// What did not fit.
+        message: String,
+    },
     /// The tensor library failed.
     #[error("tensor computation failed: {0}")]
     Tensor(#[from] candle_core::Error),
@@ -105,6 +111,29 @@ impl Error {
         self
     }
 
+    /// True when less at once could succeed: a device or an allocator ran out of memory.
+    ///
+    /// Drivers and libraries report that as text only, through several layers: `CUDA_ERROR_OUT_OF_MEMORY`,
+    /// `CUBLAS_STATUS_ALLOC_FAILED`, `CUDNN_STATUS_ALLOC_FAILED`, Metal's `failed to allocate`.
+    pub fn is_out_of_memory(&self) -> bool {
+        const SIGNS: [&str; 6] = [
+            "out of memory",
+            "out_of_memory",
+            "alloc_failed",
+            "failed to allocate",
+            "memory allocation",
+            "cannot allocate memory",
+        ];
+        match self {
+            Self::OutOfMemory { .. } => true,
+            Self::Tensor(error) => {
+                let text = error.to_string().to_lowercase();
+                SIGNS.iter().any(|sign| text.contains(sign))
+            }
+            _ => false,
+        }
+    }
+
     /// What the user can do about it, if anything is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
@@ -126,5 +155,29 @@ pub trait IoContext<T> {
 impl<T> IoContext<T> for io::Result<T> {
     fn at(self, path: impl AsRef<Path>) -> Result<T> {
         self.map_err(|source| Error::Io { path: path.as_ref().to_path_buf(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_drivers_say_of_memory_is_told_from_other_failures() {
+        let tensor = |text: &str| Error::Tensor(candle_core::Error::Msg(text.to_owned()));
+        for text in [
+            "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")",
+            "CublasError(CUBLAS_STATUS_ALLOC_FAILED)",
+            "CudnnError(CUDNN_STATUS_ALLOC_FAILED)",
+            "Failed to allocate a buffer of 12 bytes",
+        ] {
+            assert!(tensor(text).is_out_of_memory(), "{text}");
+        }
+        for text in
+            ["DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)", "CudnnError(CUDNN_STATUS_EXECUTION_FAILED)", "shape mismatch"]
+        {
+            assert!(!tensor(text).is_out_of_memory(), "{text}");
+        }
+        assert!(!Error::usage("out of memory", "a setting's text is no sign").is_out_of_memory());
     }
 }

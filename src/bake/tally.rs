@@ -1,6 +1,7 @@
 //! What happened in a run, entry by entry, and its summary by sample.
 
 use super::Bake;
+use super::backoff::Lowered;
 use super::work::EntryId;
 use crate::plan::PlannedSample;
 use crate::problem::{Kind, Problem};
@@ -21,15 +22,21 @@ pub struct Summary {
     pub relinked: usize,
     /// Samples without an artefact now, with the reason.
     pub failed: Vec<Problem>,
-    /// Pictures repeated in f32 after NaN or infinity.
+    /// Pictures cached from a repetition in f32, after NaN or infinity.
     pub retried_f32: usize,
-    /// Times a batch was halved because the encoder failed on it.
+    /// Their paths, sorted.
+    pub retried_f32_paths: Vec<String>,
+    /// Times a batch was halved, or cut into tiles, because the encoder failed on it.
     pub batch_backoffs: usize,
+    /// Buckets for which memory ran out, and what fitted then.
+    pub backoffs: Vec<Lowered>,
     /// Pictures encoded in tiles.
     pub tiled: usize,
+    /// Their paths, sorted.
+    pub tiled_paths: Vec<String>,
     /// Wall time of the whole run, in seconds.
     pub seconds: f64,
-    /// Time inside the encoder, in seconds.
+    /// Time inside the encoder, in seconds, of all devices together.
     pub encode_seconds: f64,
     /// Encoded samples a second of wall time.
     pub images_per_second: f64,
@@ -57,8 +64,12 @@ pub(super) struct Outcome(Mutex<Tally>);
 
 #[derive(Default)]
 pub(super) struct Tally {
-    pub(super) retried_f32: usize,
+    /// Paths of pictures that were repeated in f32.
+    pub(super) retried_f32: BTreeSet<String>,
+    /// Paths of pictures that were encoded in tiles.
+    pub(super) tiled: BTreeSet<String>,
     pub(super) batch_backoffs: usize,
+    pub(super) lowered: Vec<Lowered>,
     pub(super) encode_seconds: f64,
     /// Entries that lie in their artefact now.
     pub(super) written: BTreeMap<EntryId, Made>,
@@ -82,8 +93,12 @@ impl Outcome {
     pub(super) fn summarise(self, bake: &Bake<'_>, seconds: f64) -> Summary {
         let tally = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut summary = Summary {
-            retried_f32: tally.retried_f32,
+            retried_f32: tally.retried_f32.len(),
+            retried_f32_paths: tally.retried_f32.iter().cloned().collect(),
             batch_backoffs: tally.batch_backoffs,
+            backoffs: tally.lowered.clone(),
+            tiled: tally.tiled.len(),
+            tiled_paths: tally.tiled.iter().cloned().collect(),
             encode_seconds: tally.encode_seconds,
             written: tally.written_artefacts.len(),
             interrupted: bake.cancel.is_cancelled(),

@@ -1,7 +1,7 @@
 //! Flags exactly as typed, one struct a subcommand; [`super::recipe`] resolves them.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use prebake::recipe::{Family, Filter, Target};
+use prebake::recipe::{Family, Filter, Target, Tile};
 use prebake::units::{Size, parse_bytes};
 use prebake::vae::DeviceRequest;
 use std::path::PathBuf;
@@ -190,9 +190,12 @@ pub(crate) struct RecipeArgs {
     /// Dtype in the artefact [default: f32]
     #[arg(long, value_enum)]
     pub(crate) store_dtype: Option<StoreDtype>,
-    /// Images per encoder call: auto or N
+    /// Images per encoder call: auto (1 on the CPU, on a GPU what fits) or N
     #[arg(long, value_name = "auto|N", value_parser = cache_batch, default_value = "auto")]
     pub(crate) cache_batch: CacheBatch,
+    /// Encode large pictures in overlapping tiles: auto (what would not fit in memory), off, or a side in pixels
+    #[arg(long, value_name = "auto|off|PX", value_parser = tile, default_value = "auto")]
+    pub(crate) tile: Tile,
     /// What is cached of the posterior
     #[arg(long, value_enum, default_value_t)]
     pub(crate) posterior: PosteriorChoice,
@@ -251,6 +254,10 @@ fn family(text: &str) -> Result<Family, String> {
 
 fn device(text: &str) -> Result<DeviceRequest, String> {
     text.parse().map_err(|error: prebake::error::Error| error.to_string())
+}
+
+fn tile(text: &str) -> Result<Tile, String> {
+    text.parse()
 }
 
 fn filter(text: &str) -> Result<Filter, String> {

@@ -1,13 +1,14 @@
 //! Recipe flags, resolved: weights opened, family decided, everything the library needs in its own types.
 
 use super::args::{DtypeChoice, ForeignChoice, Policy, PosteriorChoice, RecipeArgs, StoreDtype};
+use super::ui::Ui;
 use prebake::containers::Dtype;
 use prebake::error::{Error, IoContext, Result};
 use prebake::hash::EncoderId;
 use prebake::recipe::{Family, Posterior, Precision, Recipe};
 use prebake::store::{FileStat, Index};
-use prebake::vae::device::{self, Selection};
-use prebake::vae::{DetectedFamily, Weights};
+use prebake::vae::device::{self, Opened, Selection};
+use prebake::vae::{Budget, DetectedFamily, Weights, available};
 use std::time::SystemTime;
 
 /// A resolved recipe and what was found out on the way.
@@ -58,6 +59,7 @@ pub(crate) fn resolve(args: &RecipeArgs, index: &Index) -> Result<Resolved> {
             StoreDtype::F16 => Dtype::F16,
         }),
         precision: precision(args.dtype),
+        tile: args.tile,
         posterior: match args.posterior {
             PosteriorChoice::Mean => Posterior::Mean,
             PosteriorChoice::Sample => Posterior::Sample { seed: args.seed },
@@ -127,20 +129,30 @@ fn decide_family(args: &RecipeArgs, weights: Option<&Weights>) -> Result<(Family
     }
 }
 
-/// Opens the devices that `--device` names, and the precision that the encoder runs in there.
+/// Opens the devices that `--device` names, and the precision that the encoder runs in there. Says so where `auto` had
+/// to pass a GPU over.
 ///
 /// # Errors
 /// A device that this build or machine does not have.
-pub(crate) fn open_devices(args: &RecipeArgs) -> Result<(Selection, Precision)> {
-    let selection = device::open(&args.device)?;
-    let cuda = selection.devices.iter().any(|opened| opened.device.is_cuda());
+pub(crate) fn open_devices(args: &RecipeArgs, ui: &Ui) -> Result<(Vec<Opened>, Precision)> {
+    let Selection { devices, fallback } = device::open(&args.device)?;
+    if let Some(line) = fallback {
+        ui.remark(&line);
+    }
+    let cuda = devices.iter().any(|opened| opened.device.is_cuda());
     let auto = if cuda { Precision::Bf16 } else { Precision::F32 };
-    Ok((selection, precision(args.dtype).unwrap_or(auto)))
+    Ok((devices, precision(args.dtype).unwrap_or(auto)))
 }
 
-/// Images per encoder call. On the CPU a batch costs memory and saves nothing: convolutions fill all cores with one
-/// image. On a GPU small pictures leave it idle one by one; the encoder takes fewer at once where eight do not fit.
-pub(crate) fn cache_batch(args: &RecipeArgs, selection: &Selection) -> usize {
-    let cpu = selection.devices.iter().all(|opened| opened.device.is_cpu());
-    args.cache_batch.0.unwrap_or(if cpu { 1 } else { 8 })
+/// What may go to the encoder at once on each of `devices`, by the flags and the memory that there is now; the smallest
+/// device decides.
+pub(crate) fn budget(args: &RecipeArgs, weights: &Weights, devices: &[Opened], precision: Precision) -> Budget {
+    Budget {
+        layout: weights.layout().clone(),
+        precision,
+        one_by_one: devices.iter().all(|opened| opened.device.is_cpu()),
+        available: devices.iter().filter_map(|opened| available::memory(&opened.device)).min(),
+        cache_batch: args.cache_batch.0,
+        tile: args.tile,
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::context::{Planned, plan_for};
 use crate::cli::args::{PlanArgs, RecipeArgs};
+use crate::cli::recipe::{budget, open_devices};
 use crate::cli::ui::{Ui, exit};
 use prebake::error::Result;
 use prebake::problem::Problem;
@@ -17,8 +18,15 @@ pub(crate) fn run(args: &PlanArgs, ui: &Ui) -> Result<u8> {
 
 /// Shows a plan and says whether it has findings.
 pub(crate) fn show(planned: &Planned, args: &RecipeArgs, ui: &Ui) -> u8 {
-    let report =
-        PlanReport::new(&planned.plan, &planned.looked.collected, &planned.resolved.recipe, &planned.locations);
+    let Planned { plan, looked, resolved, locations } = planned;
+    let budget = resolved.weights.as_ref().and_then(|weights| match open_devices(args, ui) {
+        Ok((devices, precision)) => Some(budget(args, weights, &devices, precision)),
+        Err(error) => {
+            ui.remark(&format!("what an encode takes is not known: {error}"));
+            None
+        }
+    });
+    let report = PlanReport::new(plan, &looked.collected, &resolved.recipe, locations, budget.as_ref());
     ui.problems(report.problems());
     ui.result(&report.text(ui.is_verbose()));
     let mut json = report.json();

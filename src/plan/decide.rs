@@ -54,7 +54,7 @@ pub fn build(request: &Request<'_>) -> Result<Plan> {
     let Drafts { mut artefacts, of_sample, collided, problems: collisions, .. } =
         Drafts::gather(request, &conventions, &placed, &candidates);
     problems.extend(collisions);
-    let shelf = Mutex::new(Shelf::new(request.recipe.precision));
+    let shelf = Mutex::new(Shelf::new(request.recipe.precision, request.recipe.tile));
     look(request, &conventions, &mut artefacts, &shelf);
     let wanted: BTreeSet<&PathBuf> = artefacts.iter().filter_map(|artefact| artefact.path.as_ref()).collect();
     let mut others = candidates;

@@ -81,7 +81,8 @@ fn ours(
     if !same {
         return (Status::Stale, staleness::explain_entry(entry, &wanted.inputs, context));
     }
-    let coarse = entry.ran.as_ref().map(|ran| staleness::explain_ran(ran, recipe.precision, true)).unwrap_or_default();
+    let coarse =
+        entry.ran.as_ref().map(|ran| staleness::explain_ran(ran, recipe.precision, recipe.tile)).unwrap_or_default();
     if !coarse.is_empty() {
         return (Status::Stale, coarse);
     }

@@ -2,7 +2,7 @@
 
 use crate::containers::Container;
 use crate::hash::Key;
-use crate::recipe::{KeyInputs, Precision, Receipt, staleness};
+use crate::recipe::{KeyInputs, Precision, Receipt, Tile, staleness};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -18,19 +18,21 @@ pub(super) struct Holder {
 pub(super) struct Shelf {
     /// The least precision that is asked for: what ran more coarsely is no source.
     precision: Option<Precision>,
+    /// Likewise the finest tiling.
+    tile: Tile,
     by_key: HashMap<Key, Holder>,
     by_partial: HashMap<Key, Holder>,
 }
 
 impl Shelf {
-    pub(super) fn new(precision: Option<Precision>) -> Self {
-        Self { precision, by_key: HashMap::new(), by_partial: HashMap::new() }
+    pub(super) fn new(precision: Option<Precision>, tile: Tile) -> Self {
+        Self { precision, tile, by_key: HashMap::new(), by_partial: HashMap::new() }
     }
 
     /// Adds the entries of one artefact of ours, damaged ones left out. The first holder of a key stays.
     pub(super) fn add(&mut self, path: &Path, container: Container, receipt: &Receipt, damaged: &[(String, String)]) {
         for (tensor, entry) in &receipt.entries {
-            let coarse = |ran| !staleness::explain_ran(ran, self.precision, true).is_empty();
+            let coarse = |ran| !staleness::explain_ran(ran, self.precision, self.tile).is_empty();
             if damaged.iter().any(|(name, _)| name == tensor) || entry.ran.as_ref().is_some_and(coarse) {
                 continue;
             }

@@ -8,8 +8,10 @@ pub mod pixels;
 pub mod receipt;
 pub mod settings;
 pub mod staleness;
+pub mod tile;
 
 pub use key::{EncodeRecipe, EntryKind, KEY_VERSION, KeyInputs, Posterior, Stored};
 pub use pixels::{Alpha, Colour, PIXELS_REV, PixelRecipe, Resample};
 pub use receipt::{EntryReceipt, Precision, Ran, Receipt};
 pub use settings::{Family, Filter, Recipe, Target};
+pub use tile::Tile;

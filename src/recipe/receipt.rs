@@ -44,6 +44,9 @@ pub struct Ran {
     pub precision: Precision,
     /// Encoded in overlapping tiles.
     pub tiled: bool,
+    /// Side of these tiles, in pixels; absent where untiled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile: Option<u32>,
     /// Repeated in f32 after NaN or infinity.
     pub f32_retry: bool,
     /// `cpu`, `cuda:0` …

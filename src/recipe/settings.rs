@@ -3,6 +3,7 @@
 use crate::containers::Dtype;
 use crate::recipe::key::Posterior;
 use crate::recipe::receipt::Precision;
+use crate::recipe::tile::Tile;
 use crate::units::Size;
 use serde::{Deserialize, Serialize};
 
@@ -152,6 +153,8 @@ pub struct Recipe {
     pub store_dtype: Option<Dtype>,
     /// Least precision of the encoder's arithmetic that is accepted; `None` accepts any.
     pub precision: Option<Precision>,
+    /// Whether pictures may be tiled, and how finely.
+    pub tile: Tile,
     /// What is cached of the posterior.
     pub posterior: Posterior,
     /// Encode again what another tool cached.

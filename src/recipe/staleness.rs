@@ -7,6 +7,7 @@
 use crate::recipe::key::{EncodeRecipe, KeyInputs, Stored};
 use crate::recipe::pixels::{Alpha, Colour, PixelRecipe, Resample};
 use crate::recipe::receipt::{EntryReceipt, Precision, Ran};
+use crate::recipe::tile::Tile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -86,16 +87,21 @@ pub fn explain_entry(was: &EntryReceipt, now: &KeyInputs, now_context: &BTreeMap
 
 /// Why an entry ran less exactly than is wanted now; empty when it satisfies the request.
 ///
-/// `precision` is the least that is accepted, `None` accepts any; f32 satisfies bf16. `accepts_tiled` is false only
-/// where tiling is switched off; an untiled entry satisfies every request.
-pub fn explain_ran(ran: &Ran, precision: Option<Precision>, accepts_tiled: bool) -> Vec<Reason> {
+/// `precision` is the least that is accepted, `None` accepts any; f32 satisfies bf16. `tile` likewise: an untiled entry
+/// satisfies every request, and how much memory there is today makes nothing stale.
+pub fn explain_ran(ran: &Ran, precision: Option<Precision>, tile: Tile) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let effective = if ran.f32_retry { Precision::F32 } else { ran.precision };
     if let Some(wanted) = precision.filter(|&wanted| effective < wanted) {
         reasons.push(Reason::change("dtype", "encoder precision", effective.name(), wanted.name()));
     }
-    if ran.tiled && !accepts_tiled {
-        reasons.push(Reason::change("tile", "encoded", "tiled", "untiled"));
+    if ran.tiled && !tile.accepts(ran.tile) {
+        let was = ran.tile.map_or("in tiles".to_owned(), |side| format!("in tiles of {side}"));
+        let now = match tile {
+            Tile::Side(side) => format!("in tiles of {side} or larger"),
+            Tile::Auto | Tile::Off => "in one piece".to_owned(),
+        };
+        reasons.push(Reason::change("tile", "encoded", was, now));
     }
     reasons
 }
@@ -343,24 +349,31 @@ mod tests {
 
     #[test]
     fn an_entry_satisfies_a_request_for_less_and_never_for_more() {
-        let ran = |precision, tiled, f32_retry| Ran {
+        let ran = |precision, tiled: bool, f32_retry| Ran {
             precision,
             tiled,
+            tile: tiled.then_some(512),
             f32_retry,
             device: "cpu".into(),
             version: "0.1.0".into(),
         };
         let exact = ran(Precision::F32, false, false);
         for wanted in [None, Some(Precision::Bf16), Some(Precision::F16), Some(Precision::F32)] {
-            assert_eq!(explain_ran(&exact, wanted, false), []);
+            assert_eq!(explain_ran(&exact, wanted, Tile::Off), []);
         }
         let coarse = ran(Precision::Bf16, true, false);
-        assert_eq!(explain_ran(&coarse, None, true), []);
+        assert_eq!(explain_ran(&coarse, None, Tile::Auto), []);
+        assert_eq!(explain_ran(&coarse, None, Tile::Side(512)), []);
+        assert_eq!(explain_ran(&exact, None, Tile::Side(256)), [], "an untiled latent is better than any tiled one");
         assert_eq!(
-            texts(&explain_ran(&coarse, Some(Precision::F32), false)),
-            ["encoder precision bf16 → f32", "encoded tiled → untiled"]
+            texts(&explain_ran(&coarse, None, Tile::Side(768))),
+            ["encoded in tiles of 512 → in tiles of 768 or larger"]
         );
-        assert_eq!(explain_ran(&ran(Precision::Bf16, false, true), Some(Precision::F32), true), []);
+        assert_eq!(
+            texts(&explain_ran(&coarse, Some(Precision::F32), Tile::Off)),
+            ["encoder precision bf16 → f32", "encoded in tiles of 512 → in one piece"]
+        );
+        assert_eq!(explain_ran(&ran(Precision::Bf16, false, true), Some(Precision::F32), Tile::Off), []);
     }
 
     #[test]

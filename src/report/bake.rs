@@ -1,9 +1,12 @@
 //! The outcome of `bake`.
 
-use crate::bake::Summary;
+use crate::bake::{Lowered, Summary};
 use crate::problem::Problem;
-use crate::units::human_bytes;
+use crate::units::{human_bytes, printable};
 use serde_json::{Value, json};
+
+/// Paths that a line names before only their number is given.
+const LISTED: usize = 5;
 
 /// What `bake` did, with what only the binary knows.
 pub struct BakeReport<'a> {
@@ -18,7 +21,7 @@ pub struct BakeReport<'a> {
 }
 
 impl BakeReport<'_> {
-    /// One or two lines for people.
+    /// One line for people, and one more for each thing that did not go as planned.
     pub fn text(&self) -> String {
         let s = self.summary;
         let mut text = format!("encoded {}, reused {}, relinked {}", s.encoded, s.reused, s.relinked);
@@ -35,7 +38,18 @@ impl BakeReport<'_> {
             text += ")";
         }
         if s.retried_f32 > 0 {
-            text += &format!("\n{} repeated in f32: the encoder overflowed in the precision asked for", s.retried_f32);
+            let paths = listed(&s.retried_f32_paths);
+            text += &format!(
+                "\n{} repeated in f32, the encoder overflowed in the precision asked for: {paths}",
+                s.retried_f32
+            );
+        }
+        if s.tiled > 0 {
+            let paths = listed(&s.tiled_paths);
+            text += &format!("\n{} encoded in tiles, near what they are in one piece but not equal: {paths}", s.tiled);
+        }
+        for lowered in &s.backoffs {
+            text += &format!("\nout of memory: {}", lowered_in_words(lowered));
         }
         if s.interrupted {
             text += "\ninterrupted: what is finished is kept, the next run goes on from there";
@@ -43,7 +57,7 @@ impl BakeReport<'_> {
         text
     }
 
-    /// The JSON of the contract.
+    /// The JSON of the contract, with the paths that were repeated in f32 or tiled, and the back-offs by bucket.
     pub fn json(&self) -> Value {
         let mut json = serde_json::to_value(self.summary).expect("a summary is plain data");
         json["failed"] = json!(self.problems.iter().filter(|problem| problem.is_error()).collect::<Vec<_>>());
@@ -52,5 +66,57 @@ impl BakeReport<'_> {
         json["peak_rss_bytes"] = json!(self.peak_rss);
         json["peak_device_bytes"] = Value::Null;
         json
+    }
+}
+
+/// The first few paths, and how many more there are.
+fn listed(paths: &[String]) -> String {
+    let mut names: Vec<_> = paths.iter().take(LISTED).map(|path| format!("`{}`", printable(path))).collect();
+    if paths.len() > LISTED {
+        names.push(format!("and {} more", paths.len() - LISTED));
+    }
+    names.join(", ")
+}
+
+/// `1024x1024 went from batch 8 to batch 2`.
+fn lowered_in_words(lowered: &Lowered) -> String {
+    let step = |batch: usize, tile: Option<u32>| match tile {
+        None => format!("batch {batch}"),
+        Some(side) => format!("tiles of {side}, {batch} at once"),
+    };
+    let from = step(lowered.from_batch, lowered.from_tile);
+    format!("{} went from {from} to {}", lowered.bucket, step(lowered.to_batch, lowered.to_tile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Size;
+
+    #[test]
+    fn what_was_lowered_tiled_or_repeated_is_said_with_bucket_and_file() {
+        let (bucket, from_batch, from_tile) = (Size::new(1024, 1024), 8, None);
+        let lowered = |to_batch, to_tile| Lowered { bucket, from_batch, from_tile, to_batch, to_tile };
+        let names = |count: usize| (0..count).map(|i| format!("{i}.png")).collect::<Vec<_>>();
+        let summary = Summary {
+            retried_f32: 1,
+            retried_f32_paths: vec!["cats/a.png".into()],
+            tiled: 7,
+            tiled_paths: names(7),
+            backoffs: vec![lowered(2, None), lowered(1, Some(512))],
+            ..Summary::default()
+        };
+        let text = BakeReport { summary: &summary, problems: &[], device: "cuda:0", peak_rss: 0 }.text();
+        let lines: Vec<_> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "1 repeated in f32, the encoder overflowed in the precision asked for: `cats/a.png`",
+                "7 encoded in tiles, near what they are in one piece but not equal: \
+                 `0.png`, `1.png`, `2.png`, `3.png`, `4.png`, and 2 more",
+                "out of memory: 1024x1024 went from batch 8 to batch 2",
+                "out of memory: 1024x1024 went from batch 8 to tiles of 512, 1 at once",
+            ]
+        );
     }
 }

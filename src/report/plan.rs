@@ -4,9 +4,10 @@ use crate::plan::{BucketRow, Collected, Plan, PlannedSample, Status};
 use crate::problem::{Kind, Problem, Severity};
 use crate::recipe::{Posterior, Recipe};
 use crate::store::Locations;
-use crate::units::{human_bytes, printable};
+use crate::units::{Size, human_bytes, printable};
+use crate::vae::{Budget, Step};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
 /// Samples with the same status and reasons that are listed before only their number is given.
@@ -17,6 +18,7 @@ pub struct PlanReport<'a> {
     plan: &'a Plan,
     recipe: &'a Recipe,
     locations: &'a Locations,
+    budget: Option<&'a Budget>,
     problems: Vec<Problem>,
 }
 
@@ -35,9 +37,15 @@ pub fn problems(plan: &Plan, collected: &Collected) -> Vec<Problem> {
 }
 
 impl<'a> PlanReport<'a> {
-    /// Makes the report of `plan`.
-    pub fn new(plan: &'a Plan, collected: &Collected, recipe: &'a Recipe, locations: &'a Locations) -> Self {
-        Self { plan, recipe, locations, problems: problems(plan, collected) }
+    /// Makes the report of `plan`; without weights there is no `budget`, and what an encode takes is left out.
+    pub fn new(
+        plan: &'a Plan,
+        collected: &Collected,
+        recipe: &'a Recipe,
+        locations: &'a Locations,
+        budget: Option<&'a Budget>,
+    ) -> Self {
+        Self { plan, recipe, locations, budget, problems: problems(plan, collected) }
     }
 
     /// All problems, those of the scan first.
@@ -74,12 +82,32 @@ impl<'a> PlanReport<'a> {
     }
 
     fn write_buckets(&self, text: &mut String) {
-        let _ = writeln!(text, "{:>12}  {:>7}  {:>8}  {:>8}", "bucket", "images", "repeats", "batches");
+        let memory = if self.budget.is_some() { "  to encode it" } else { "" };
+        let _ = writeln!(text, "{:>12}  {:>7}  {:>8}  {:>8}{memory}", "bucket", "images", "repeats", "batches");
         for row in &self.plan.buckets {
             let BucketRow { reso, images, repeats, batches, .. } = row;
             let mark = if row.underfilled { "  under-filled" } else { "" };
-            let _ = writeln!(text, "{:>12}  {images:>7}  {repeats:>8}  {batches:>8}{mark}", reso.to_string());
+            let step = self.budget.map_or_else(String::new, |budget| step_text(&budget.planned(*reso)));
+            let _ = writeln!(text, "{:>12}  {images:>7}  {repeats:>8}  {batches:>8}{step}{mark}", reso.to_string());
         }
+    }
+
+    /// What the encoder takes for each bucket, the largest first.
+    fn cache_batch_json(&self) -> Vec<Value> {
+        let Some(budget) = self.budget else { return Vec::new() };
+        let sizes: BTreeSet<(u64, Size)> = self.plan.buckets.iter().map(|row| (row.reso.area(), row.reso)).collect();
+        let row = |(area, size): (u64, Size)| {
+            let Step { tile, piece, batch, peak_bytes } = budget.planned(size);
+            json!({
+                "area": area,
+                "bucket": size,
+                "batch": batch,
+                "peak_bytes": peak_bytes,
+                "tiled": tile.is_some(),
+                "tile": tile.map(|_| piece),
+            })
+        };
+        sizes.into_iter().rev().map(row).collect()
     }
 
     /// What is not fresh, grouped by status and reasons.
@@ -115,7 +143,7 @@ impl<'a> PlanReport<'a> {
             "buckets": self.plan.buckets,
             "totals": self.plan.totals(),
             "weights_compared": self.plan.weights_known,
-            "advice": {"largest_bucket_area": largest, "nominal_area": nominal},
+            "advice": {"cache_batch": self.cache_batch_json(), "largest_bucket_area": largest, "nominal_area": nominal},
         })
     }
 
@@ -128,6 +156,7 @@ impl<'a> PlanReport<'a> {
             "grad-accum": recipe.grad_accum,
             "gpus": recipe.gpus,
             "dtype": recipe.precision.map_or("auto", crate::recipe::Precision::name),
+            "tile": typed("tile", &recipe.tile.to_string()),
             "posterior": if recipe.posterior == Posterior::Mean { "mean" } else { "sample" },
             "seed": if let Posterior::Sample { seed } = recipe.posterior { json!(seed) } else { Value::Null },
             "foreign": if recipe.rebuild_foreign { "rebuild" } else { "keep" },
@@ -143,6 +172,13 @@ impl<'a> PlanReport<'a> {
         }
         json
     }
+}
+
+/// `2.4 GiB`, with the batch and tiles where there are any.
+fn step_text(step: &Step) -> String {
+    let batch = if step.batch > 1 { format!(", {} at once", step.batch) } else { String::new() };
+    let tiles = if step.tile.is_some() { format!(" in tiles of {}", step.piece) } else { String::new() };
+    format!("  {}{tiles}{batch}", human_bytes(step.peak_bytes))
 }
 
 /// A setting's text as JSON: numbers, booleans and `none` as such; a colour stays a text even if it is all digits.

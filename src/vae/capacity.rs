@@ -1,5 +1,5 @@
-//! How many pictures a GPU may take in one call: never so many that a kernel counts wrongly, and with room for what its
-//! convolutions allocate beside the activations.
+//! What a GPU may be given in one call: never so much that a kernel counts wrongly, and what that takes of its memory,
+//! with room for what its convolutions allocate beside the activations.
 //!
 //! **Counting.** Read from the source of candle 0.11.1 (`cuda_backend`, `candle-kernels`); none of it checks itself.
 //!
@@ -21,9 +21,11 @@
 //! heuristics and allocates whatever workspace that asks for, with no limit that candle could set; its explicit
 //! product needs the same 9 u of columns, so 13 u leave room for that as well.
 
+use crate::recipe::Precision;
 use crate::units::Size;
 use crate::vae::candle_encoder::SCORE_BLOCK;
 use crate::vae::layout::EncoderLayout;
+use crate::vae::memory::weight_bytes;
 
 /// Elements that every kernel counts rightly.
 const COUNTED: u64 = i32::MAX as u64;
@@ -34,35 +36,20 @@ const UNROLLED: u64 = u32::MAX as u64;
 /// First-level activations that live at the peak; see the module's text.
 const PEAK_ACTIVATIONS: u64 = 13;
 
-/// What limits a call.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Convolutions unroll their input: true without cuDNN.
-    pub(super) unrolls: bool,
-    /// Bytes of an activation's element: 4 or 2.
-    pub(super) element_bytes: u64,
-    /// Free bytes of the device once the encoder is loaded, where they are known.
-    pub(super) free_bytes: Option<u64>,
-}
-
-/// Pictures of `size`, whose sides are multiples of [`STRIDE`](super::STRIDE) and not 0, that one call may take; 0 where
-/// the kernels cannot count a single one. Memory never makes it 0: whether one picture fits is for the device to say.
-pub(super) fn images_at_once(layout: &EncoderLayout, size: Size, limits: Limits) -> u64 {
-    counted(layout, size, limits.unrolls).min(fitting(layout, size, limits))
-}
-
-/// Pictures in whose tensors no kernel counts wrongly.
-fn counted(layout: &EncoderLayout, size: Size, unrolls: bool) -> u64 {
+/// Pictures of `size`, whose sides are multiples of [`STRIDE`](super::STRIDE) and not 0, that one call may take so that no
+/// kernel counts wrongly; 0 where not even one. `unrolls` is true without cuDNN, where convolutions unroll their input.
+pub(super) fn images_at_once(layout: &EncoderLayout, size: Size, unrolls: bool) -> u64 {
     let images = COUNTED / largest_activation(layout, size).max(1);
     if unrolls { images.min(UNROLLED / largest_columns(layout, size).max(1)) } else { images }
 }
 
-/// Pictures that fit beside what is loaded, an eighth left to fragments and to other programs; at least 1.
-fn fitting(layout: &EncoderLayout, size: Size, limits: Limits) -> u64 {
-    let Some(free) = limits.free_bytes else { return u64::MAX };
-    let activation = channels(layout, 0).saturating_mul(size.area()).saturating_mul(limits.element_bytes);
-    let picture = activation.saturating_mul(PEAK_ACTIVATIONS).max(1);
-    ((free - free / 8) / picture).max(1)
+/// Estimated peak bytes of a call with `batch` pictures of `size` on a GPU, weights included. An upper estimate by
+/// counting; saturates instead of overflowing.
+pub(super) fn peak_bytes(layout: &EncoderLayout, size: Size, batch: usize, precision: Precision) -> u64 {
+    let element = if precision == Precision::F32 { 4 } else { 2 };
+    let activation = channels(layout, 0).saturating_mul(size.area()).saturating_mul(element);
+    let pictures = activation.saturating_mul(PEAK_ACTIVATIONS).saturating_mul(batch as u64);
+    weight_bytes(layout, precision).saturating_add(pictures)
 }
 
 /// Elements of the largest tensor of one picture that is not a convolution's columns: an activation, one padded by a
@@ -108,8 +95,6 @@ fn levels(layout: &EncoderLayout) -> std::ops::Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const GIB: u64 = 1 << 30;
 
     fn sdxl() -> EncoderLayout {
         EncoderLayout {
@@ -161,7 +146,7 @@ mod tests {
                 assert!(largest_activation(&layout, size) >= *activation, "{block_out_channels:?} {side}");
                 assert_eq!(largest_columns(&layout, size), *column, "{block_out_channels:?} {side}");
                 for unrolls in [false, true] {
-                    let images = counted(&layout, size, unrolls);
+                    let images = images_at_once(&layout, size, unrolls);
                     assert!(images * activation < 1 << 31);
                     assert!(!unrolls || images * column < 1 << 32);
                 }
@@ -171,7 +156,7 @@ mod tests {
 
     #[test]
     fn unrolling_allows_three_pictures_of_1024_and_none_of_2048() {
-        let counted = |side, unrolls| counted(&sdxl(), Size::new(side, side), unrolls);
+        let counted = |side, unrolls| images_at_once(&sdxl(), Size::new(side, side), unrolls);
         assert_eq!(largest_columns(&sdxl(), Size::new(1024, 1024)), 1024 * 1024 * 128 * 9);
         assert_eq!((counted(1024, true), counted(2048, true)), (3, 0));
         // 1024² · 128 is 2²⁷: sixteen would be exactly 2³¹, and the padding counts as well.
@@ -182,25 +167,21 @@ mod tests {
     fn the_smallest_picture_is_bounded_too() {
         let size = Size::new(8, 8);
         assert_eq!(largest_activation(&sdxl(), size), 128 * 9 * 9);
-        assert_eq!(counted(&sdxl(), size, true), u64::from(u32::MAX) / (8 * 8 * 128 * 9));
+        assert_eq!(images_at_once(&sdxl(), size, true), u64::from(u32::MAX) / (8 * 8 * 128 * 9));
     }
 
     #[test]
     fn a_picture_beyond_all_arithmetic_gives_none() {
         let size = Size::new(u32::MAX / 8 * 8, u32::MAX / 8 * 8);
-        let limits = Limits { unrolls: true, element_bytes: 4, free_bytes: Some(u64::MAX) };
-        assert_eq!(images_at_once(&sdxl(), size, limits), 0);
+        assert_eq!(images_at_once(&sdxl(), size, true), 0);
+        assert_eq!(peak_bytes(&sdxl(), size, usize::MAX, Precision::F32), u64::MAX);
     }
 
     #[test]
-    fn free_memory_bounds_the_pictures_and_never_forbids_the_first() {
-        let images = |free, element_bytes| {
-            let limits = Limits { unrolls: false, element_bytes, free_bytes: Some(free) };
-            images_at_once(&sdxl(), Size::new(1024, 1024), limits)
-        };
-        // 13 · 256 MiB in bf16, 13 · 512 MiB in f32, of seven eighths.
-        assert_eq!((images(24 * GIB, 2), images(24 * GIB, 4)), (6, 3));
-        assert_eq!((images(GIB, 2), images(0, 4)), (1, 1));
-        assert_eq!(images(500 * GIB, 2), 15);
+    fn memory_grows_with_the_batch_by_thirteen_activations_a_picture() {
+        let peak = |batch, precision| peak_bytes(&sdxl(), Size::new(1024, 1024), batch, precision);
+        assert_eq!(peak(3, Precision::Bf16) - peak(2, Precision::Bf16), 13 * (256 << 20));
+        assert_eq!(peak(2, Precision::F32) - peak(1, Precision::F32), 13 * (512 << 20));
+        assert_eq!(peak(0, Precision::F32), weight_bytes(&sdxl(), Precision::F32));
     }
 }

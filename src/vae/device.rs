@@ -195,17 +195,6 @@ fn probe(device: &Device) -> candle_core::Result<()> {
     if doubled == [2.0] { Ok(()) } else { Err(candle_core::Error::Msg("it does not compute".to_owned())) }
 }
 
-/// Bytes that the device could still give, where it tells; waits until it has done what it was given.
-pub(super) fn free_bytes(device: &Device) -> Option<u64> {
-    // Memory that was freed goes back to the device when its stream is waited for.
-    device.synchronize().ok()?;
-    #[cfg(feature = "cuda")]
-    if let Ok(cuda) = device.as_cuda_device() {
-        return cuda.cuda_stream().context().mem_get_info().ok().map(|(free, _)| free as u64);
-    }
-    None
-}
-
 /// Driver errors may carry a backtrace on further lines.
 fn first_line(error: &candle_core::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()

@@ -4,8 +4,7 @@ use crate::error::{Error, Result};
 use crate::recipe::Precision;
 use crate::units::Size;
 use crate::vae::candle_encoder::CandleEncoder;
-use crate::vae::capacity::{Limits, images_at_once};
-use crate::vae::device::free_bytes;
+use crate::vae::capacity::images_at_once;
 use crate::vae::layout::EncoderLayout;
 use crate::vae::posterior::Posterior;
 use crate::vae::{STRIDE, Weights};
@@ -47,8 +46,8 @@ impl Encoder {
     ///
     /// # Errors
     /// [`Error::Usage`] for a side that is zero or not a multiple of [`STRIDE`], and for a picture of another length
-    /// than 3·H·W; [`Error::Device`] for a picture too large for the device's kernels; [`Error::Tensor`] when memory
-    /// runs out.
+    /// than 3·H·W; [`Error::OutOfMemory`] for a picture too large for the device's kernels; [`Error::Tensor`] when
+    /// memory runs out.
     pub fn encode(&self, pixels: &[&[f32]], size: Size) -> Result<Vec<Posterior>> {
         ensure_shape(pixels, size)?;
         let at_once = self.images_at_once(size)?;
@@ -73,15 +72,9 @@ impl Encoder {
         if self.device.is_cpu() {
             return Ok(1);
         }
-        let limits = Limits {
-            unrolls: !cfg!(feature = "cudnn"),
-            element_bytes: self.dtype.size_in_bytes() as u64,
-            free_bytes: free_bytes(&self.device),
-        };
-        match images_at_once(&self.layout, size, limits) {
-            0 => Err(Error::Device {
+        match images_at_once(&self.layout, size, !cfg!(feature = "cudnn")) {
+            0 => Err(Error::OutOfMemory {
                 message: format!("a picture of {size} is too large to be encoded on this device in one piece"),
-                hint: Some("lower `--max-area`, or use `--device cpu`".into()),
             }),
             images => Ok(usize::try_from(images).unwrap_or(usize::MAX)),
         }

@@ -2,8 +2,9 @@
 //!
 //! It owns: finding an encoder in a safetensors file whatever its key style ([`weights`], `names`, [`layout`]),
 //! telling its family ([`family`]), running it ([`encoder`]), the posterior and the one draw from it ([`posterior`]),
-//! the choice of devices ([`device`]), how much one call may be given (`capacity`), and what an encode needs of memory
-//! ([`memory`]).
+//! the choice of devices ([`device`]), how much a GPU's kernels can count (`capacity`), what an encode needs of memory
+//! ([`memory`]), what there is ([`available`]), the batch and tiles that follow ([`budget`]), and cutting and blending
+//! these ([`tiles`]).
 //! It refuses: pickled weights, networks that are not exactly this encoder, and sizes that are not multiples of
 //! [`STRIDE`]. It never reads a config file, a decoder, or a global random generator.
 //!
@@ -12,6 +13,8 @@
 //!                   └─ Encoder::new(device, precision) ── encode(pixels) ── Posterior ── mean | sample(key)
 //! ```
 
+pub mod available;
+pub mod budget;
 mod candle_encoder;
 mod capacity;
 pub mod device;
@@ -21,8 +24,10 @@ pub mod layout;
 pub mod memory;
 mod names;
 pub mod posterior;
+pub mod tiles;
 pub mod weights;
 
+pub use budget::{Budget, Step};
 pub use device::DeviceRequest;
 pub use encoder::Encoder;
 pub use family::DetectedFamily;
