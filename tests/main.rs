@@ -12,4 +12,5 @@ mod resize; // golden pictures of OpenCV and Pillow
 mod sd_scripts; // artefacts beside those that sd-scripts wrote itself
 mod store; // the door, the index, lookups under damage
 mod support; // temporary datasets and the binary under test
+mod tiling; // tiles and back-off through encoders that run out of memory
 mod vae; // golden latents of all families and key styles

@@ -1,0 +1,400 @@
+//! Tiles and back-off: what runs out of memory is encoded in smaller parts, and how near that comes.
+
+use crate::support::{Folder, tiny_vae};
+use prebake::bake::{Bake, Encode, Engine, Options, Summary};
+use prebake::containers::Container;
+use prebake::error::{Error, Result};
+use prebake::hash::EncoderId;
+use prebake::plan::{self, CollectOptions, Request};
+use prebake::progress::{Cancel, Silent};
+use prebake::recipe::{Alpha, Colour, Family, PixelRecipe, Precision, Receipt, Recipe, Resample, Target, Tile};
+use prebake::store::{Index, Locations};
+use prebake::trainers::description::describe;
+use prebake::units::{Rect, Size};
+use prebake::vae::tiles::{Tiling, cut};
+use prebake::vae::{Budget, Encoder, Posterior, Weights};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// An encoder with room for so many pixels at once that answers with the mean of each block of pixels.
+struct Cramped {
+    /// Pixels of a call that fit.
+    pixels: u64,
+    /// The same for [`Encode::encode_f32`].
+    pixels_f32: u64,
+    /// Gives NaN in its own precision.
+    overflows: bool,
+    /// Fails for another reason on pictures whose first value is above this.
+    refuses_above: f32,
+    /// Size and batch of each call, and whether it was one in f32.
+    calls: Mutex<Vec<(Size, usize, bool)>>,
+}
+
+impl Cramped {
+    fn new(pixels: u64) -> Self {
+        Self { pixels, pixels_f32: pixels, overflows: false, refuses_above: 2.0, calls: Mutex::default() }
+    }
+
+    fn call(&self, pixels: &[&[f32]], size: Size, exact: bool) -> Result<Vec<Posterior>> {
+        self.calls.lock().unwrap().push((size, pixels.len(), exact));
+        let room = if exact { self.pixels_f32 } else { self.pixels };
+        if size.area() * pixels.len() as u64 > room {
+            let text = "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")";
+            return Err(Error::Tensor(candle_core::Error::Msg(text.into())));
+        }
+        if pixels.iter().any(|picture| picture[0] > self.refuses_above) {
+            return Err(Error::Tensor(candle_core::Error::Msg("a kernel broke".into())));
+        }
+        Ok(pixels.iter().map(|picture| blocks(picture, size, self.overflows && !exact)).collect())
+    }
+
+    fn calls(&self) -> Vec<(Size, usize, bool)> {
+        std::mem::take(&mut *self.calls.lock().unwrap())
+    }
+}
+
+/// Four channels of the first pixel of each 8 × 8 block: what tiles agree on exactly.
+fn blocks(picture: &[f32], size: Size, overflows: bool) -> Posterior {
+    let (width, height) = (size.width as usize, size.height as usize);
+    let value = |i: usize| picture[(i / (width / 8) % (height / 8)) * 8 * width + i % (width / 8) * 8];
+    let mut mean: Vec<f32> = (0..4 * (width / 8) * (height / 8)).map(value).collect();
+    if overflows {
+        mean[0] = f32::NAN;
+    }
+    Posterior { logvar: vec![-10.0; mean.len()], mean, shape: [4, height / 8, width / 8] }
+}
+
+impl Encode for Cramped {
+    fn encode(&self, pixels: &[&[f32]], size: Size) -> Result<Vec<Posterior>> {
+        self.call(pixels, size, false)
+    }
+
+    fn encode_f32(&self, pixels: &[f32], size: Size) -> Result<Posterior> {
+        Ok(self.call(&[pixels], size, true)?.remove(0))
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Bf16
+    }
+
+    fn device_name(&self) -> &str {
+        "cramped"
+    }
+}
+
+/// The tiny encoder's, on a device that takes batches and does not tell its memory.
+fn budget(tile: Tile, cache_batch: usize) -> Budget {
+    let layout = Weights::open(&tiny_vae()).unwrap().layout().clone();
+    let (precision, cache_batch) = (Precision::Bf16, Some(cache_batch));
+    Budget { layout, precision, one_by_one: false, available: None, cache_batch, tile }
+}
+
+fn recipe(tile: Tile) -> Recipe {
+    Recipe {
+        targets: vec![Target::Store],
+        family: Family::Sdxl,
+        resolution: Some(Size::new(512, 512)),
+        max_area: None,
+        bucket_step: None,
+        min_bucket: None,
+        max_bucket: None,
+        buckets: None,
+        upscale: None,
+        flip: None,
+        alpha_mask: None,
+        resize: None,
+        orientation: None,
+        background: None,
+        icc: None,
+        batch: None,
+        grad_accum: 1,
+        gpus: 1,
+        store_dtype: None,
+        precision: None,
+        tile,
+        posterior: prebake::recipe::Posterior::Mean,
+        rebuild_foreign: false,
+    }
+}
+
+/// Bakes the folder with an encoder of the test's own.
+fn bake(folder: &Folder, engine: &dyn Encode, budget: Budget) -> Summary {
+    let (index, _) = Index::open(folder.path());
+    let (progress, cancel) = (Silent, Cancel::default());
+    let options = CollectOptions { caption_ext: None, default_caption_ext: vec![".txt".into()], deep: false };
+    let description = describe(folder.path(), folder.path()).unwrap();
+    let collected = plan::collect(description, &options, &index, &progress, &cancel).unwrap();
+    let locations = Locations::new(folder.path(), None);
+    let recipe = recipe(budget.tile);
+    let request = Request {
+        collected: &collected,
+        recipe: &recipe,
+        encoder: Some(EncoderId([1; 32])),
+        locations: &locations,
+        index: &index,
+        progress: &progress,
+    };
+    let plan = plan::build(&request).unwrap();
+    let bake = Bake {
+        plan: &plan,
+        collected: &collected,
+        engine: Some(engine),
+        options: &Options { threads: 1, ram: 1 << 30, budget },
+        locations: &locations,
+        index: &index,
+        progress: &progress,
+        cancel: &cancel,
+        started: Instant::now(),
+    };
+    bake.run().unwrap()
+}
+
+/// `count` pictures of 512 × 512 with captions.
+fn squares(count: u32) -> Folder {
+    let folder = Folder::new();
+    for i in 0..count {
+        folder.picture(&format!("{i}.png"), 512, 512, i);
+        folder.write(&format!("{i}.txt"), "a");
+    }
+    folder
+}
+
+fn receipts(folder: &Folder) -> Vec<Receipt> {
+    let read = |bytes: &[u8]| Container::Safetensors.read(bytes).unwrap().receipt.unwrap();
+    folder.artefacts().iter().map(|(_, bytes)| Receipt::from_json(&read(bytes)).unwrap()).collect()
+}
+
+/// (tiled, side of the tiles, repeated in f32) of each entry.
+fn ran(folder: &Folder) -> Vec<(bool, Option<u32>, bool)> {
+    let receipts = receipts(folder);
+    let entries = receipts.iter().flat_map(|receipt| receipt.entries.values());
+    entries.map(|entry| entry.ran.as_ref().map(|ran| (ran.tiled, ran.tile, ran.f32_retry)).unwrap()).collect()
+}
+
+const SQUARE: Size = Size::new(512, 512);
+
+#[test]
+fn a_batch_that_runs_out_of_memory_is_halved_once_and_not_again() {
+    let folder = squares(6);
+    let engine = Cramped::new(2 * SQUARE.area());
+    let summary = bake(&folder, &engine, budget(Tile::Auto, 4));
+    let batches: Vec<_> = engine.calls().iter().map(|&(_, batch, _)| batch).collect();
+    assert_eq!(batches, [4, 2, 2, 2], "the second bucketful starts with what worked");
+    assert_eq!((summary.encoded, summary.batch_backoffs, summary.tiled), (6, 1, 0));
+    let json = serde_json::to_value(&summary).unwrap();
+    let lowered = json!([{"bucket": [512, 512], "from_batch": 4, "from_tile": null, "to_batch": 2, "to_tile": null}]);
+    assert_eq!(json["backoffs"], lowered);
+    assert!(ran(&folder).iter().all(|&ran| ran == (false, None, false)));
+}
+
+#[test]
+fn a_picture_that_does_not_fit_alone_is_tiled_and_its_receipt_says_so() {
+    let folder = squares(2);
+    let engine = Cramped::new(300 * 300);
+    let summary = bake(&folder, &engine, budget(Tile::Auto, 2));
+    let pieces: Vec<_> = engine.calls().iter().map(|&(size, batch, _)| (size.width, batch)).collect();
+    let tiles = [&[(256, 2)][..], &[(256, 1); 18]].concat();
+    assert_eq!(pieces, [&[(512, 2), (512, 1), (384, 1)], &tiles[..]].concat());
+    assert_eq!((summary.encoded, summary.tiled, summary.batch_backoffs), (2, 2, 4));
+    assert_eq!(summary.tiled_paths, ["0.png", "1.png"]);
+    assert_eq!(summary.backoffs[0].to_tile, Some(256));
+    assert_eq!(ran(&folder), [(true, Some(256), false); 2]);
+    let tiled = folder.artefacts();
+    let roomy = Cramped::new(u64::MAX);
+    assert_eq!(bake(&folder, &roomy, budget(Tile::Auto, 2)).encoded, 0, "more memory makes nothing stale");
+    assert_eq!(bake(&folder, &roomy, budget(Tile::Off, 2)).encoded, 2, "asked for untiled, it does");
+    let values = |bytes: &[u8]| Container::Safetensors.read(bytes).unwrap().arrays.remove("latents").unwrap().bytes;
+    for ((_, tiled), (_, whole)) in tiled.iter().zip(folder.artefacts()) {
+        let pairs = values(tiled).into_iter().zip(values(&whole)).collect::<Vec<_>>();
+        let float = |part: &[(u8, u8)], pick: fn(&(u8, u8)) -> u8| {
+            f32::from_le_bytes(part.iter().map(pick).collect::<Vec<_>>().try_into().unwrap())
+        };
+        let near = |part: &[(u8, u8)]| (float(part, |p| p.0) - float(part, |p| p.1)).abs() < 1e-6;
+        assert!(pairs.chunks_exact(4).all(near), "tiles that agree give what one piece gives");
+    }
+}
+
+#[test]
+fn where_not_even_a_tile_fits_each_picture_is_named_and_the_run_goes_on() {
+    let folder = squares(2);
+    folder.picture("small.png", 192, 192, 9);
+    let summary = bake(&folder, &Cramped::new(200 * 200), budget(Tile::Auto, 1));
+    assert_eq!((summary.encoded, summary.failed.len()), (1, 2));
+    let problem = &summary.failed[0];
+    assert_eq!((problem.path.as_str(), problem.kind.name().as_str()), ("0.png", "too-large"));
+    assert!(problem.message.starts_with("does not fit in memory at 512x512: "), "{}", problem.message);
+    let summary = bake(&folder, &Cramped::new(300 * 300), budget(Tile::Off, 1));
+    assert_eq!(summary.failed[0].hint.as_deref(), Some("--tile auto, or a smaller --resolution"));
+}
+
+#[test]
+fn another_failure_costs_its_picture_alone_and_lowers_nothing() {
+    let folder = Folder::new();
+    for (i, name) in ["a.png", "b.png", "c.png", "d.png"].into_iter().enumerate() {
+        let shade = if name == "c.png" { 255 } else { 10 * i as u8 };
+        image::RgbImage::from_pixel(512, 512, image::Rgb([shade; 3])).save(folder.join(name)).unwrap();
+    }
+    let engine = Cramped { refuses_above: 0.9, ..Cramped::new(u64::MAX) };
+    let summary = bake(&folder, &engine, budget(Tile::Auto, 4));
+    let batches: Vec<_> = engine.calls().iter().map(|&(_, batch, _)| batch).collect();
+    assert_eq!(batches, [4, 2, 2, 1, 1]);
+    assert_eq!((summary.encoded, summary.batch_backoffs, summary.backoffs.len()), (3, 2, 0));
+    assert_eq!(summary.failed[0].path, "c.png");
+    assert!(summary.failed[0].message.contains("a kernel broke"), "{}", summary.failed[0].message);
+}
+
+#[test]
+fn a_repetition_in_f32_takes_the_same_way_down_and_is_named() {
+    let folder = squares(2);
+    let engine = Cramped { overflows: true, pixels_f32: 300 * 300, ..Cramped::new(u64::MAX) };
+    let summary = bake(&folder, &engine, budget(Tile::Auto, 2));
+    assert_eq!((summary.encoded, summary.retried_f32, summary.tiled), (2, 2, 2));
+    assert_eq!(summary.retried_f32_paths, ["0.png", "1.png"]);
+    assert_eq!(ran(&folder), [(true, Some(256), true); 2]);
+    let wide: Vec<_> = engine.calls().into_iter().filter(|&(size, _, exact)| exact && size.width > 256).collect();
+    assert_eq!(wide, [(SQUARE, 1, true), (Size::new(384, 384), 1, true)], "the second picture starts with tiles");
+}
+
+#[test]
+fn too_little_memory_at_the_start_tiles_without_a_failure() {
+    let folder = squares(1);
+    let engine =
+        Engine::new(Weights::open(&tiny_vae()).unwrap(), candle_core::Device::Cpu, "cpu".into(), Precision::F32);
+    let whole = Budget { one_by_one: true, precision: Precision::F32, cache_batch: None, ..budget(Tile::Auto, 1) };
+    let available = Some(whole.planned(SQUARE).peak_bytes - 1);
+    let summary = bake(&folder, &engine.unwrap(), Budget { available, ..whole });
+    assert_eq!((summary.encoded, summary.tiled, summary.batch_backoffs), (1, 1, 0));
+    assert_eq!(ran(&folder), [(true, Some(384), false)]);
+}
+
+/// One of the sample photographs as the encoder gets it at `size`.
+fn photo(name: &str, stored: Size, size: Size) -> Vec<f32> {
+    let recipe = PixelRecipe {
+        orientation: 1,
+        colour: Colour::AsStored,
+        clip_gray16: false,
+        alpha: Alpha::Opaque,
+        resample: (stored != size).then_some(Resample::PillowLanczos),
+        resized: size,
+        crop: Rect::whole(size),
+        mirrored: false,
+    };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sample_data/photos").join(name);
+    prebake::pixels::prepare(&std::fs::read(path).unwrap(), &recipe).unwrap().to_chw()
+}
+
+/// Difference of the means of a tiled and an untiled encode: its root mean square over the standard deviation of the
+/// untiled mean, and its greatest absolute value.
+fn tiling_error(encoder: &Encoder, pixels: &[f32], size: Size, side: u32) -> (f64, f64) {
+    let whole = encoder.encode(&[pixels], size).unwrap().remove(0);
+    let tiling = Tiling::new(size, side);
+    let encoded = |rect| encoder.encode(&[&cut(pixels, size, rect)], tiling.tile()).unwrap().remove(0);
+    let tiled = tiling.blend(&tiling.rects().into_iter().map(encoded).collect::<Vec<_>>());
+    let (n, mean) = (whole.mean.len() as f64, |v: f64| v / whole.mean.len() as f64);
+    let average = mean(whole.mean.iter().map(|&v| f64::from(v)).sum());
+    let variance = whole.mean.iter().map(|&v| (f64::from(v) - average).powi(2)).sum::<f64>() / n;
+    let differences = || whole.mean.iter().zip(&tiled.mean).map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs());
+    let rms = (differences().map(|d| d * d).sum::<f64>() / n).sqrt();
+    (rms / variance.sqrt(), differences().fold(0.0, f64::max))
+}
+
+/// Holds a measurement against its bounds. `PREBAKE_TILING_VAE` names other weights to measure, without bounds.
+fn hold(name: &str, stored: Size, size: Size, side: u32, bounds: (f64, f64)) {
+    let other = std::env::var_os("PREBAKE_TILING_VAE");
+    let weights = Weights::open(&other.clone().map_or_else(tiny_vae, Into::into)).unwrap();
+    let encoder = Encoder::new(&weights, &candle_core::Device::Cpu, Precision::F32).unwrap();
+    let (rms, worst) = tiling_error(&encoder, &photo(name, stored, size), size, side);
+    println!("{name} {size} in tiles of {side}: rms {rms:.4} of the standard deviation, at most {worst:.4}");
+    assert!(other.is_some() || rms < bounds.0 && worst < bounds.1, "{name}: {rms}, {worst}");
+}
+
+/// The group norms of a tile see that tile alone, and random weights even nothing out: far from equal.
+#[test]
+fn tiled_latents_of_the_demo_encoder_differ_as_much_as_the_readme_says() {
+    let square = Size::new(512, 512);
+    hold("astronaut.jpg", square, square, 256, (0.66, 5.3));
+}
+
+#[test]
+#[ignore = "takes minutes in a debug build"]
+fn larger_tiles_of_a_larger_picture_differ_less() {
+    hold("launch-pad.jpg", Size::new(1536, 1024), Size::new(1024, 768), 512, (0.66, 5.3));
+}
+
+/// One picture of 264 × 64: two tiles of 256 × 64, or one piece.
+const WIDE: [&str; 6] = ["--resolution", "264x64", "--no-bucket", "--json", "-q", "--bucket-step=8"];
+
+fn wide() -> Folder {
+    let folder = Folder::new();
+    folder.picture("a.png", 264, 64, 1);
+    folder.write("a.txt", "a");
+    folder
+}
+
+#[test]
+fn a_tile_side_is_a_least_exactness_that_what_is_better_satisfies() {
+    let folder = wide();
+    let vae = tiny_vae();
+    let flags = |tile: &'static str| [&WIDE[..], &["--vae", vae.to_str().unwrap(), "--tile", tile]].concat();
+    let count = |tile| {
+        let json = folder.run("bake", &flags(tile)).fine();
+        (json["encoded"].as_u64().unwrap(), json["tiled"].as_u64().unwrap())
+    };
+    assert_eq!(count("256"), (1, 1));
+    assert_eq!(ran(&folder), [(true, Some(256), false)]);
+    assert_eq!(count("256"), (0, 0));
+    assert_eq!(count("auto"), (0, 0), "what is tiled is not redone for want of a wish");
+    let reason = |tile| {
+        let json = folder.run("status", &flags(tile)).json();
+        json["samples"][0]["reasons"][0]["text"].as_str().map(str::to_owned)
+    };
+    assert_eq!(reason("off").unwrap(), "encoded in tiles of 256 → in one piece");
+    assert_eq!(reason("264").unwrap(), "encoded in tiles of 256 → in tiles of 264 or larger");
+    assert_eq!(count("264"), (1, 0), "no larger than a tile: one piece");
+    assert_eq!(ran(&folder), [(false, None, false)]);
+    assert_eq!((count("256"), count("off")), ((0, 0), (0, 0)), "one piece satisfies every wish");
+}
+
+#[test]
+fn people_are_told_what_was_tiled_and_what_a_side_may_be() {
+    let folder = wide();
+    let vae = tiny_vae();
+    let flags = ["--resolution", "264x64", "--no-bucket", "--bucket-step=8", "--vae", vae.to_str().unwrap()];
+    let text = folder.run("bake", &[&flags[..], &["--tile", "256"]].concat()).stdout;
+    assert!(text.contains("1 encoded in tiles, which is not quite what one piece gives: `a.png`"), "{text}");
+    for (tile, allowed) in [
+        ("128", "a tile has at least 256 pixels a side; off switches tiling off"),
+        ("260", "a multiple of 8 is needed: 256 or 264"),
+        ("yes", "auto, off or a side in pixels is needed, from 256 in steps of 8"),
+    ] {
+        let outcome = folder.run("bake", &["--tile", tile]);
+        assert_eq!(outcome.code, 2);
+        assert!(
+            outcome.stderr.contains(&format!("'{tile}' for '--tile <auto|off|PX>': {allowed}")),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn a_plan_shows_what_each_bucket_takes_of_memory() {
+    let folder = wide();
+    let vae = tiny_vae();
+    let flags = [&WIDE[..], &["--vae", vae.to_str().unwrap(), "--device", "cpu", "--tile", "256"]].concat();
+    let json = folder.run("plan", &flags).fine();
+    let row = &json["advice"]["cache_batch"][0];
+    let planned =
+        Budget { one_by_one: true, precision: Precision::F32, cache_batch: None, ..budget(Tile::Side(256), 1) };
+    let peak = planned.planned(Size::new(264, 64)).peak_bytes;
+    let wanted = json!({"area": 264 * 64, "bucket": [264, 64], "batch": 1, "peak_bytes": peak, "tiled": true, "tile": [256, 64]});
+    assert_eq!((row, &json["recipe"]["tile"]), (&wanted, &json!(256)));
+    let flags: Vec<_> = flags.into_iter().filter(|flag| *flag != "--json" && *flag != "-q").collect();
+    let text = folder.run("plan", &flags).stdout;
+    let line = text.lines().find(|line| line.contains("264x64  ")).unwrap();
+    assert!(line.contains("MiB in tiles of 256x64"), "{text}");
+    let blind = folder.run("plan", &WIDE).fine();
+    assert_eq!(blind["advice"]["cache_batch"], json!([]), "without weights nothing is known of their memory");
+}
