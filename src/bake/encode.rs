@@ -51,11 +51,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Loads the encoder's tensors onto `device`.
+    /// Loads the encoder's tensors onto `device`; the engines of several devices may share the weights.
     ///
     /// # Errors
     /// Weights that cannot be read, a device out of memory.
-    pub fn new(weights: Arc<Weights>, device: Device, name: String, precision: Precision) -> Result<Self> {
+    pub fn new(weights: impl Into<Arc<Weights>>, device: Device, name: String, precision: Precision) -> Result<Self> {
+        let weights = weights.into();
         let encoder = Encoder::new(&weights, &device, precision)?;
         Ok(Self { weights, device, name, precision, encoder, exact: OnceLock::new() })
     }

@@ -60,7 +60,9 @@ impl Encoder {
 
     fn encode_at_once(&self, images: &[&[f32]], size: Size) -> Result<Vec<Posterior>> {
         let (width, height) = (size.width as usize, size.height as usize);
-        let input = Tensor::from_vec(images.concat(), (images.len(), 3, height, width), &self.device)?;
+        // Each goes up from where it was decoded and is joined there: the host puts no batch together.
+        let upload = |image: &&[f32]| Tensor::from_slice(image, (1, 3, height, width), &self.device);
+        let input = Tensor::cat(&images.iter().map(upload).collect::<candle_core::Result<Vec<_>>>()?, 0)?;
         let moments = self.network.forward(input.to_dtype(self.dtype)?)?;
         let moments = moments.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
         let shape = [self.layout.latent_channels, height / STRIDE, width / STRIDE];
