@@ -79,6 +79,35 @@ impl Encode for Cramped {
     }
 }
 
+/// The real encoder on a device that has room for so many pixels.
+struct Choking {
+    engine: Engine,
+    room: Cramped,
+}
+
+impl Encode for Choking {
+    fn encode(&self, pixels: &[&[f32]], size: Size) -> Result<Vec<Posterior>> {
+        self.room.call(pixels, size, false).and_then(|_| self.engine.encode(pixels, size))
+    }
+
+    fn encode_f32(&self, pixels: &[f32], size: Size) -> Result<Posterior> {
+        self.engine.encode_f32(pixels, size)
+    }
+
+    fn precision(&self) -> Precision {
+        self.engine.precision()
+    }
+
+    fn device_name(&self) -> &str {
+        self.engine.device_name()
+    }
+}
+
+fn tiny_engine() -> Engine {
+    let weights = Weights::open(&tiny_vae()).unwrap();
+    Engine::new(weights, candle_core::Device::Cpu, "cpu".into(), Precision::F32).unwrap()
+}
+
 /// The tiny encoder's, on a device that takes batches and does not tell its memory.
 fn budget(tile: Tile, cache_batch: usize) -> Budget {
     let layout = Weights::open(&tiny_vae()).unwrap().layout().clone();
@@ -200,13 +229,29 @@ fn a_repetition_in_f32_takes_the_same_way_down_and_is_named() {
 #[test]
 fn too_little_memory_at_the_start_tiles_without_a_failure() {
     let folder = squares(1);
-    let engine =
-        Engine::new(Weights::open(&tiny_vae()).unwrap(), candle_core::Device::Cpu, "cpu".into(), Precision::F32);
+    let engine = tiny_engine();
     let whole = Budget { one_by_one: true, precision: Precision::F32, cache_batch: None, ..budget(Tile::Auto, 1) };
     let available = Some(whole.planned(SQUARE).peak_bytes - 1);
-    let summary = bake(&folder, &engine.unwrap(), Budget { available, ..whole });
+    let summary = bake(&folder, &engine, Budget { available, ..whole });
     assert_eq!((summary.encoded, summary.tiled, summary.batch_backoffs), (1, 1, 0));
     assert_eq!(ran(&folder), [(true, Some(384), false)]);
+}
+
+#[test]
+fn the_real_encoder_gives_after_a_failure_what_it_gives_when_asked_for_these_tiles() {
+    let latents = |bytes: &[u8]| Container::Safetensors.read(bytes).unwrap().arrays.remove("latents").unwrap().bytes;
+    let baked = |tile, room: u64| {
+        let folder = Folder::new();
+        folder.picture("a.png", 832, 64, 1);
+        let engine = Choking { engine: tiny_engine(), room: Cramped::new(room) };
+        let summary = bake(&folder, &engine, budget(tile, 1));
+        assert_eq!((summary.encoded, summary.tiled), (1, 1));
+        (latents(&folder.artefacts()[0].1), summary.batch_backoffs)
+    };
+    let (asked, none) = baked(Tile::Side(256), u64::MAX);
+    let (after, failures) = baked(Tile::Auto, 300 * 64);
+    assert_eq!((none, failures), (0, 4), "832, 768, 512 and 384 wide fail first");
+    assert!(asked == after);
 }
 
 /// One of the sample photographs as the encoder gets it at `size`.
@@ -241,26 +286,37 @@ fn tiling_error(encoder: &Encoder, pixels: &[f32], size: Size, side: u32) -> (f6
 }
 
 /// Holds a measurement against its bounds. `PREBAKE_TILING_VAE` names other weights to measure, without bounds.
-fn hold(name: &str, stored: Size, size: Size, side: u32, bounds: (f64, f64)) {
+#[allow(clippy::print_stdout, reason = "the figure is what a run for it wants")]
+fn hold(pixels: &[f32], size: Size, side: u32, bounds: (f64, f64)) {
     let other = std::env::var_os("PREBAKE_TILING_VAE");
     let weights = Weights::open(&other.clone().map_or_else(tiny_vae, Into::into)).unwrap();
     let encoder = Encoder::new(&weights, &candle_core::Device::Cpu, Precision::F32).unwrap();
-    let (rms, worst) = tiling_error(&encoder, &photo(name, stored, size), size, side);
-    println!("{name} {size} in tiles of {side}: rms {rms:.4} of the standard deviation, at most {worst:.4}");
-    assert!(other.is_some() || rms < bounds.0 && worst < bounds.1, "{name}: {rms}, {worst}");
+    let (rms, worst) = tiling_error(&encoder, pixels, size, side);
+    println!("{size} in tiles of {side}: rms {rms:.4} of the standard deviation, at most {worst:.4}");
+    assert!(other.is_some() || rms < bounds.0 && worst < bounds.1, "{rms}, {worst}");
 }
 
-/// The group norms of a tile see that tile alone, and random weights even nothing out: far from equal.
+/// Measured 0.597 and 4.73; with random weights at SDXL's full width 0.500 and 1.24.
 #[test]
-fn tiled_latents_of_the_demo_encoder_differ_as_much_as_the_readme_says() {
-    let square = Size::new(512, 512);
-    hold("astronaut.jpg", square, square, 256, (0.66, 5.3));
+fn a_tiled_latent_of_the_demo_encoder_differs_as_much_as_the_readme_says() {
+    hold(&photo("astronaut.jpg", SQUARE, SQUARE), SQUARE, 256, (0.63, 5.0));
 }
 
+/// Measured 0.576 and 5.71.
 #[test]
-#[ignore = "takes minutes in a debug build"]
-fn larger_tiles_of_a_larger_picture_differ_less() {
-    hold("launch-pad.jpg", Size::new(1536, 1024), Size::new(1024, 768), 512, (0.66, 5.3));
+#[ignore = "takes a minute in a debug build"]
+fn larger_tiles_of_a_larger_picture_differ_no_more() {
+    let size = Size::new(1024, 768);
+    hold(&photo("launch-pad.jpg", Size::new(1536, 1024), size), size, 512, (0.60, 6.0));
+}
+
+/// Measured 0.094 and 0.37: what is left when the group norms of a tile see what those of the picture do.
+#[test]
+#[ignore = "takes half a minute in a debug build"]
+fn where_all_tiles_look_alike_most_of_the_difference_is_gone() {
+    let picture = photo("astronaut.jpg", SQUARE, SQUARE);
+    let patch = |i: usize| picture[i / (512 * 512) * 512 * 512 + (200 + i / 512 % 64) * 512 + 200 + i % 64];
+    hold(&(0..picture.len()).map(patch).collect::<Vec<_>>(), SQUARE, 256, (0.10, 0.4));
 }
 
 /// One picture of 264 × 64: two tiles of 256 × 64, or one piece.
@@ -303,7 +359,7 @@ fn people_are_told_what_was_tiled_and_what_a_side_may_be() {
     let vae = tiny_vae();
     let flags = ["--resolution", "264x64", "--no-bucket", "--bucket-step=8", "--vae", vae.to_str().unwrap()];
     let text = folder.run("bake", &[&flags[..], &["--tile", "256"]].concat()).stdout;
-    assert!(text.contains("1 encoded in tiles, which is not quite what one piece gives: `a.png`"), "{text}");
+    assert!(text.contains("1 encoded in tiles, which gives other latents than one piece does: `a.png`"), "{text}");
     for (tile, allowed) in [
         ("128", "a tile has at least 256 pixels a side; off switches tiling off"),
         ("260", "a multiple of 8 is needed: 256 or 264"),

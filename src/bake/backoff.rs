@@ -3,6 +3,9 @@
 //! A call of n pieces that does not fit limits calls with pieces of that area, or a larger one, to half of n; one piece
 //! alone that does not fit means smaller pieces, that is tiles. No later call holds as many pixels as one that did not
 //! fit, unless it is a single piece. The limits hold until the run ends.
+//!
+//! That is for devices that say so when their memory is full. On the CPU the system ends the process instead, hence the
+//! tiles that [`Budget`] plans beforehand.
 
 use crate::units::Size;
 use crate::vae::{Budget, Step};

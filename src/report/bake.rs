@@ -46,7 +46,7 @@ impl BakeReport<'_> {
         }
         if s.tiled > 0 {
             let paths = listed(&s.tiled_paths);
-            text += &format!("\n{} encoded in tiles, which is not quite what one piece gives: {paths}", s.tiled);
+            text += &format!("\n{} encoded in tiles, which gives other latents than one piece does: {paths}", s.tiled);
         }
         for lowered in &s.backoffs {
             text += &format!("\nout of memory: {}", lowered_in_words(lowered));
@@ -112,7 +112,7 @@ mod tests {
             lines,
             [
                 "1 repeated in f32, the encoder overflowed in the precision asked for: `cats/a.png`",
-                "7 encoded in tiles, which is not quite what one piece gives: \
+                "7 encoded in tiles, which gives other latents than one piece does: \
                  `0.png`, `1.png`, `2.png`, `3.png`, `4.png`, and 2 more",
                 "out of memory: 1024x1024 went from batch 8 to batch 2",
                 "out of memory: 1024x1024 went from batch 8 to tiles of 512, 1 at once",

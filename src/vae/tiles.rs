@@ -3,7 +3,9 @@
 //! As diffusers' `tiled_encode`, tiles overlap by a quarter at least, and moments are blended linearly in latent space.
 //! Unlike there all tiles have one size: the last one of a row ends with the picture, and the slack goes into the
 //! overlaps, so that no tile is a sliver whose group norms see next to nothing. Each tile's norms see only that tile
-//! all the same; a blended latent is near the untiled one, not equal to it.
+//! all the same, so a blended latent is another one than the untiled: with the random weights of the sample VAE a photo
+//! of 512 × 512 in tiles of 256 is off by 0.60 of the latents' standard deviation (root mean square), a pattern whose
+//! tiles all look alike by 0.09 (`tests/tiling.rs`, 2026-12-01). Trained weights were not measured.
 
 use crate::units::{Rect, Size};
 use crate::vae::{Posterior, STRIDE};
