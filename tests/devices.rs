@@ -10,7 +10,7 @@ use prebake::units::Size;
 use prebake::vae::{Budget, Posterior, Weights};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Waits until a number of devices work at the same time.
 #[derive(Default)]
@@ -213,20 +213,17 @@ fn processor_seconds() -> f64 {
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
 
-/// Wall and processor seconds.
-fn measured(run: impl FnOnce()) -> (f64, f64) {
-    let (wall, processor) = (Instant::now(), processor_seconds());
-    run();
-    (wall.elapsed().as_secs_f64(), processor_seconds() - processor)
-}
-
 #[test]
 #[ignore = "a measure, not a claim: cargo test --release two_stages -- --ignored --nocapture"]
+#[expect(clippy::print_stdout, reason = "a measure is there to print")]
 fn two_stages_take_little_more_than_the_slower_one() {
-    const COPIES: u8 = 8;
-    let nothing = |_: usize, _: &[f32]| Ok(());
-    let (decoding, _) =
-        measured(|| drop(bake(&photos(COPIES), setting(&[&Double::new("d", &nothing)], &Cancel::default()))));
+    const COPIES: u8 = 64;
+    // The run alone, without scan and plan.
+    let seconds = |folder: &Folder, engine: &dyn Encode| {
+        let summary = bake(folder, setting(&[engine], &Cancel::default()));
+        (summary.seconds, summary.encode_seconds)
+    };
+    let (decoding, _) = seconds(&photos(COPIES), &Double::new("d", &|_, _| Ok(())));
     println!("decode, resize and store alone, 2 workers: {decoding:.2} s");
     for share in [0.5, 1.0, 2.0] {
         // A device that takes no processor time, as a GPU.
@@ -237,17 +234,14 @@ fn two_stages_take_little_more_than_the_slower_one() {
             std::thread::sleep(each * firsts.len() as u32);
             Ok(())
         };
-        let (wall, _) = measured(|| drop(bake(&folder, setting(&[&Double::new("d", &sleeps)], &Cancel::default()))));
-        let encoding = decoding * share;
+        let (wall, encoding) = seconds(&folder, &Double::new("d", &sleeps));
         println!("device {encoding:.2} s: wall {wall:.2} s, {:.3} of the slower", wall / decoding.max(encoding));
     }
-    let weights = Arc::new(Weights::open(&tiny_vae()).unwrap());
+    let weights = Weights::open(&tiny_vae()).unwrap();
     let engine = Engine::new(weights, candle_core::Device::Cpu, "cpu".into(), Precision::F32).unwrap();
-    let folder = photos(1);
-    let mut encoding = 0.0;
-    let (wall, processor) = measured(|| {
-        encoding = bake(&folder, setting(&[&engine], &Cancel::default())).encode_seconds;
-    });
+    let (folder, before) = (photos(1), processor_seconds());
+    let (wall, encoding) = seconds(&folder, &engine);
+    let processor = processor_seconds() - before;
     let cores = std::thread::available_parallelism().unwrap().get() as f64;
     println!("on the CPU: wall {wall:.2} s, in the encoder {encoding:.2} s, processor {processor:.2} s");
     println!("{:.3} of the encoder, {:.3} of processor / {cores} cores", wall / encoding, wall / (processor / cores));
