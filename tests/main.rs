@@ -1,5 +1,6 @@
 //! One test binary: linked once. Each module says what belongs there.
 
+mod backoff; // batches and tiles through encoders that run out of memory
 mod buckets; // golden and property tests of the bucket rules
 mod cases; // the small input folders with expected results, through the built binary
 mod cli; // transcripts of the command line: exit code, stdout, stderr
@@ -13,5 +14,5 @@ mod resize; // golden pictures of OpenCV and Pillow
 mod sd_scripts; // artefacts beside those that sd-scripts wrote itself
 mod store; // the door, the index, lookups under damage
 mod support; // temporary datasets and the binary under test
-mod tiling; // tiles and back-off through encoders that run out of memory
+mod tiling; // tiles against one piece, and what --tile accepts
 mod vae; // golden latents of all families and key styles

@@ -82,7 +82,7 @@ impl<'a> PlanReport<'a> {
     }
 
     fn write_buckets(&self, text: &mut String) {
-        let memory = if self.budget.is_some() { "  to encode it" } else { "" };
+        let memory = if self.budget.is_some() { "  peak memory" } else { "" };
         let _ = writeln!(text, "{:>12}  {:>7}  {:>8}  {:>8}{memory}", "bucket", "images", "repeats", "batches");
         for row in &self.plan.buckets {
             let BucketRow { reso, images, repeats, batches, .. } = row;
