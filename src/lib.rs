@@ -30,6 +30,7 @@ pub mod containers;
 pub mod dataset;
 pub mod error;
 pub mod hash;
+mod kernels;
 pub mod pipeline;
 pub mod pixels;
 pub mod plan;

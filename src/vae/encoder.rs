@@ -5,6 +5,7 @@ use crate::recipe::Precision;
 use crate::units::Size;
 use crate::vae::candle_encoder::CandleEncoder;
 use crate::vae::capacity::images_at_once;
+use crate::vae::cpu::CpuEncoder;
 use crate::vae::layout::EncoderLayout;
 use crate::vae::posterior::Posterior;
 use crate::vae::{STRIDE, Weights};
@@ -13,10 +14,17 @@ use candle_nn::VarBuilder;
 
 /// An encoder in memory, on one device, in one precision.
 pub struct Encoder {
-    network: CandleEncoder,
+    network: Network,
     layout: EncoderLayout,
     device: Device,
     dtype: DType,
+}
+
+enum Network {
+    /// f32 on the CPU.
+    Cpu(CpuEncoder),
+    /// Everything else.
+    Candle(CandleEncoder),
 }
 
 impl Encoder {
@@ -33,9 +41,15 @@ impl Encoder {
             Precision::F16 => DType::F16,
             Precision::F32 => DType::F32,
         };
-        let vb = VarBuilder::from_tensors(weights.load(device, dtype)?, dtype, device);
         let layout = weights.layout().clone();
-        Ok(Self { network: CandleEncoder::new(&layout, vb)?, layout, device: device.clone(), dtype })
+        let network = if device.is_cpu() && precision == Precision::F32 {
+            Network::Cpu(CpuEncoder::new(weights))
+        } else {
+            let vb = VarBuilder::from_tensors(weights.load(device, dtype)?, dtype, device);
+            Network::Candle(CandleEncoder::new(&layout, vb)?)
+        };
+        weights.release_pages();
+        Ok(Self { network, layout, device: device.clone(), dtype })
     }
 
     /// Encodes pictures of one size, each (3, H, W) row-major in [-1, 1], to a posterior each, in order.
@@ -60,11 +74,19 @@ impl Encoder {
 
     fn encode_at_once(&self, images: &[&[f32]], size: Size) -> Result<Vec<Posterior>> {
         let (width, height) = (size.width as usize, size.height as usize);
-        // Each goes up from where it was decoded and is joined there: the host puts no batch together.
-        let upload = |image: &&[f32]| Tensor::from_slice(image, (1, 3, height, width), &self.device);
-        let input = Tensor::cat(&images.iter().map(upload).collect::<candle_core::Result<Vec<_>>>()?, 0)?;
-        let moments = self.network.forward(input.to_dtype(self.dtype)?)?;
-        let moments = moments.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        let moments = match &self.network {
+            Network::Cpu(encoder) => {
+                let moments: Vec<_> = images.iter().map(|image| encoder.forward(image, size)).collect::<Result<_>>()?;
+                moments.concat()
+            }
+            Network::Candle(encoder) => {
+                // Each goes up from where it was decoded and is joined there: the host puts no batch together.
+                let upload = |image: &&[f32]| Tensor::from_slice(image, (1, 3, height, width), &self.device);
+                let input = Tensor::cat(&images.iter().map(upload).collect::<candle_core::Result<Vec<_>>>()?, 0)?;
+                let moments = encoder.forward(input.to_dtype(self.dtype)?)?;
+                moments.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?
+            }
+        };
         let shape = [self.layout.latent_channels, height / STRIDE, width / STRIDE];
         let each = 2 * shape.iter().product::<usize>();
         Ok(moments.chunks_exact(each).map(|moments| Posterior::from_moments(moments, shape)).collect())

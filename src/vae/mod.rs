@@ -17,6 +17,7 @@ pub mod available;
 pub mod budget;
 mod candle_encoder;
 mod capacity;
+mod cpu;
 pub mod device;
 pub mod encoder;
 pub mod family;

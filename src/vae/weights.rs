@@ -112,6 +112,27 @@ impl Weights {
         Ok(EncoderId(hasher.finish()))
     }
 
+    /// Lets the system drop the file's pages from this process; they come back when read.
+    ///
+    /// Loaded weights are copies, and both would count as resident.
+    pub(super) fn release_pages(&self) {
+        #[cfg(unix)]
+        // SAFETY: a private mapping that is only read holds nothing that the file does not.
+        let _ = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+    }
+
+    /// True if the encoder has a tensor of this canonical name.
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// The values of the tensor of this canonical name, widened to f32; none if there is no such tensor.
+    pub(super) fn values(&self, name: &str) -> Vec<f32> {
+        let Some(place) = self.tensors.get(name) else { return Vec::new() };
+        let bytes = as_f32_bytes(place.dtype, &self.map[place.bytes.clone()]);
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    }
+
     /// The encoder's tensors by canonical name, on `device`, rounded to nearest even where `dtype` is narrower.
     pub(super) fn load(&self, device: &Device, dtype: DType) -> Result<HashMap<String, Tensor>> {
         let one = |(name, place): (&String, &Place)| {

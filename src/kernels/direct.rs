@@ -1,0 +1,204 @@
+//! Convolutions as sums of products over their taps: strides of two, few channels, 1 × 1.
+
+use super::cpu::{load, store};
+use super::gemm::{Group, PANEL, Panels, Sums, accumulate, in_groups};
+use super::norm::{Moments, measure, merge_channels};
+use super::{Cpu, Shape};
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+/// Pixels that one task makes, and that one pass over the weights makes.
+const PIXELS_A_TASK: usize = 768;
+const PIXELS_A_PASS: usize = 96;
+
+/// Where the taps of a convolution lie: `side` × `side`, the first `pad` pixels up and left of `stride` times the
+/// output's place. Beyond the picture are zeros.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    side: usize,
+    stride: usize,
+    pad: usize,
+}
+
+impl Window {
+    /// One tap.
+    pub(crate) const POINT: Self = Self { side: 1, stride: 1, pad: 0 };
+    /// 3 × 3 taps around each pixel.
+    pub(crate) const SAME: Self = Self { side: 3, stride: 1, pad: 1 };
+    /// 3 × 3 taps right and down from every other pixel, so that an even side halves exactly.
+    pub(crate) const HALVING: Self = Self { side: 3, stride: 2, pad: 0 };
+}
+
+/// A convolution ready to run.
+pub(crate) struct Direct {
+    /// (taps · channels in, channels out)
+    weight: Panels,
+    bias: Vec<f32>,
+    /// A pixel beyond the picture.
+    zeros: Vec<f32>,
+    window: Window,
+}
+
+impl Direct {
+    /// Packs `weight`, (out, in, side, side) row-major as checkpoints have it.
+    pub(crate) fn new(cpu: Cpu, weight: &[f32], bias: &[f32], window: Window) -> Self {
+        let (taps, out) = (window.side * window.side, bias.len());
+        let into = weight.len() / (taps * out);
+        let at = |row: usize, column: usize| weight[(column * into + row % into) * taps + row / into];
+        let weight = Panels::pack(cpu, taps * into, out, at);
+        Self { weight, bias: bias.to_vec(), zeros: vec![0.0; into], window }
+    }
+
+    /// Shape of what comes out for a picture of `shape`.
+    pub(crate) fn shape(&self, shape: Shape) -> Shape {
+        let stride = self.window.stride;
+        Shape { height: shape.height / stride, width: shape.width / stride, channels: self.bias.len() }
+    }
+
+    /// Convolves `x` of `shape` to `out`, or adds to what `out` holds; returns the moments of `out`'s channels.
+    pub(crate) fn forward(&self, cpu: Cpu, x: &[f32], shape: Shape, out: &mut [f32], add: bool) -> Vec<Moments> {
+        let out_shape = self.shape(shape);
+        let channels = out_shape.channels;
+        let task = |(index, out): (usize, &mut [f32])| {
+            cpu.run(Task { direct: self, x, shape, width: out_shape.width, first: index * PIXELS_A_TASK, out, add })
+        };
+        let parts: Vec<_> = out.par_chunks_mut(PIXELS_A_TASK * channels).enumerate().map(task).collect();
+        parts.iter().fold(vec![Moments::default(); channels], |all, part| merge_channels(all, part))
+    }
+}
+
+/// A run of output pixels, in reading order.
+struct Task<'a> {
+    direct: &'a Direct,
+    x: &'a [f32],
+    shape: Shape,
+    /// Pixels of an output row.
+    width: usize,
+    first: usize,
+    out: &'a mut [f32],
+    add: bool,
+}
+
+impl WithSimd for Task<'_> {
+    type Output = Vec<Moments>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Vec<Moments> {
+        let Self { direct, x, shape, width, first, out, add } = self;
+        let channels = direct.bias.len();
+        for (pass, out) in out.chunks_mut(PIXELS_A_PASS * channels).enumerate() {
+            let pixels = out.len() / channels;
+            for panel in 0..direct.weight.count() {
+                let first = first + pass * PIXELS_A_PASS;
+                in_groups::<S>(pixels, &mut Pass { simd, direct, x, shape, width, first, out, add, panel });
+            }
+        }
+        let mut moments = vec![Moments::default(); channels];
+        measure(simd, out.chunks(64 * channels), &mut moments);
+        moments
+    }
+}
+
+struct Pass<'a, S> {
+    simd: S,
+    direct: &'a Direct,
+    x: &'a [f32],
+    shape: Shape,
+    width: usize,
+    first: usize,
+    out: &'a mut [f32],
+    add: bool,
+    panel: usize,
+}
+
+impl<S: Simd> Pass<'_, S> {
+    /// The input pixel under tap (`down`, `right`) of the output pixel at `place`.
+    #[inline(always)]
+    fn pixel(&self, (row, column): (usize, usize), down: usize, right: usize) -> &[f32] {
+        let Window { stride, pad, .. } = self.direct.window;
+        let (row, column) = ((row * stride + down).wrapping_sub(pad), (column * stride + right).wrapping_sub(pad));
+        if row < self.shape.height && column < self.shape.width {
+            &self.x[(row * self.shape.width + column) * self.shape.channels..][..self.shape.channels]
+        } else {
+            &self.direct.zeros
+        }
+    }
+}
+
+impl<S: Simd> Group for Pass<'_, S> {
+    #[inline(always)]
+    fn call<const ROWS: usize>(&mut self, first: usize) {
+        let (simd, side, into) = (self.simd, self.direct.window.side, self.shape.channels);
+        let mut places = [(0, 0); ROWS];
+        for (r, place) in places.iter_mut().enumerate() {
+            let pixel = self.first + first + r;
+            *place = (pixel / self.width, pixel % self.width);
+        }
+        let mut sums: Sums<S, ROWS> = [[simd.splat_f32s(0.0); PANEL]; ROWS];
+        for tap in 0..side * side {
+            let mut rows = [self.x; ROWS];
+            for (row, place) in rows.iter_mut().zip(places) {
+                *row = self.pixel(place, tap / side, tap % side);
+            }
+            let panel = S::as_simd_f32s(self.direct.weight.panel(self.panel, tap * into, (side * side - tap) * into)).0;
+            let (panel, soon) = panel.split_at(into * PANEL);
+            accumulate(simd, &mut sums, rows, panel, soon);
+        }
+        let channels = self.direct.bias.len();
+        for (r, sums) in sums.iter().enumerate() {
+            for (j, sum) in sums.iter().enumerate() {
+                let from = (self.panel * PANEL + j) * S::F32_LANES;
+                let to = channels.min(from + S::F32_LANES);
+                if from >= to {
+                    continue;
+                }
+                let mut sum = simd.add_f32s(*sum, load(simd, &self.direct.bias[from..to]));
+                let out = &mut self.out[(first + r) * channels..][from..to];
+                if self.add {
+                    sum = simd.add_f32s(sum, load(simd, out));
+                }
+                store(simd, out, sum);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::plain;
+    use crate::kernels::samples::{far, same_moments, values, widen};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn a_convolution_equals_its_plain_twin(
+            height in 1usize..20,
+            width in 1usize..30,
+            into in 1usize..40,
+            out in 1usize..70,
+            window in prop::sample::select(vec![Window::POINT, Window::SAME, Window::HALVING]),
+            add: bool,
+            seed: u64,
+        ) {
+            let (height, width) = (height * window.stride, width * window.stride);
+            let shape = Shape { height, width, channels: into };
+            let taps = window.side * window.side;
+            let (x, weight, bias) = (values(seed, shape.len()), values(seed + 1, out * into * taps), values(seed + 2, out));
+            let mut expected =
+                plain::convolve(&widen(&x), shape, &weight, &bias, (window.side, window.stride, window.pad));
+            if add {
+                expected.iter_mut().for_each(|value| *value += 1.0);
+            }
+            for cpu in Cpu::all() {
+                let direct = Direct::new(cpu, &weight, &bias, window);
+                let mut got = vec![1.0; direct.shape(shape).len()];
+                let moments = direct.forward(cpu, &x, shape, &mut got, add);
+                prop_assert!(far(&got, &expected) < 1e-5, "{cpu:?}: {}", far(&got, &expected));
+                prop_assert!(same_moments(&moments, &got));
+            }
+        }
+    }
+}
