@@ -63,7 +63,7 @@ fn main() {
     let options = Options::parse();
     rayon::ThreadPoolBuilder::new().num_threads(options.threads).build_global().expect("the first pool");
     let weights = options.vae.as_deref().map_or_else(random_weights, |path| Weights::open(path).expect("a VAE"));
-    let (device, _) = device::open(DeviceRequest::Cpu).expect("the CPU");
+    let device = device::open(&DeviceRequest::Cpu).expect("the CPU").devices.remove(0).device;
     let encoder = Encoder::new(&weights, &device, Precision::F32).expect("room for the weights");
     for &size in &options.sizes {
         let pixels = options.input.as_deref().map_or_else(|| noise(size), read_input);

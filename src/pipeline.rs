@@ -19,6 +19,15 @@ pub struct Limits {
     pub budget: u64,
 }
 
+/// Bytes that a job holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// From its start until its result is there.
+    pub working: u64,
+    /// From then until its [`Permit`] is dropped; at most `working`.
+    pub waiting: u64,
+}
+
 /// Holds a result's bytes against the budget until it is dropped.
 pub struct Permit {
     shared: Arc<Shared>,
@@ -27,9 +36,7 @@ pub struct Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.in_flight -= self.bytes;
-        self.shared.room.notify_all();
+        self.shared.release(self.bytes);
     }
 }
 
@@ -50,6 +57,11 @@ struct Shared {
 }
 
 impl Shared {
+    fn release(&self, bytes: u64) {
+        self.lock().in_flight -= bytes;
+        self.room.notify_all();
+    }
+
     fn stop(&self) {
         self.lock().stopped = true;
         self.room.notify_all();
@@ -74,13 +86,13 @@ struct Ready<R> {
 
 /// Runs `work` over `jobs` on worker threads and `consume` on this one, in the order of `jobs`.
 ///
-/// `cost` is the number of bytes that a job holds while in flight. After a cancel no job is started and no result is
+/// `cost` says what a job holds while in flight. After a cancel no job is started and no result is
 /// consumed any more. A panic in `work` ends the run, and the panic goes on when the workers are joined.
 pub fn run<J: Sync, R: Send>(
     jobs: &[J],
     limits: &Limits,
     cancel: &Cancel,
-    cost: impl Fn(&J) -> u64 + Sync,
+    cost: impl Fn(&J) -> Cost + Sync,
     work: impl Fn(&J) -> R + Sync,
     mut consume: impl FnMut(usize, R, Permit),
 ) {
@@ -92,10 +104,12 @@ pub fn run<J: Sync, R: Send>(
         for _ in 0..threads {
             scope.spawn(|| {
                 let _leaving = Leaving { shared: &shared, results: &results };
-                while let Some((index, bytes)) = claim(&shared, jobs, limits.budget, cancel, &cost) {
+                while let Some((index, cost)) = claim(&shared, jobs, limits.budget, cancel, &cost) {
                     let result = work(&jobs[index]);
+                    let waiting = cost.waiting.min(cost.working);
+                    shared.release(cost.working - waiting);
                     let mut ready = results.ready.lock().unwrap_or_else(PoisonError::into_inner);
-                    ready.results.insert(index, (result, bytes));
+                    ready.results.insert(index, (result, waiting));
                     results.arrived.notify_all();
                 }
             });
@@ -119,19 +133,19 @@ fn claim<J>(
     jobs: &[J],
     budget: u64,
     cancel: &Cancel,
-    cost: &impl Fn(&J) -> u64,
-) -> Option<(usize, u64)> {
+    cost: &impl Fn(&J) -> Cost,
+) -> Option<(usize, Cost)> {
     let mut state = shared.lock();
     loop {
         if state.stopped || cancel.is_cancelled() || state.next >= jobs.len() {
             return None;
         }
-        let bytes = cost(&jobs[state.next]);
-        if state.outstanding == 0 || state.in_flight.saturating_add(bytes) <= budget {
-            state.in_flight += bytes;
+        let cost = cost(&jobs[state.next]);
+        if state.outstanding == 0 || state.in_flight.saturating_add(cost.working) <= budget {
+            state.in_flight += cost.working;
             state.outstanding += 1;
             state.next += 1;
-            return Some((state.next - 1, bytes));
+            return Some((state.next - 1, cost));
         }
         state = shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
@@ -184,6 +198,11 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    /// A job whose result is as large as what made it.
+    fn flat(bytes: u64) -> Cost {
+        Cost { working: bytes, waiting: bytes }
+    }
+
     fn limits(threads: usize, budget: u64) -> Limits {
         Limits { threads, budget }
     }
@@ -200,7 +219,7 @@ mod tests {
             &jobs,
             &limits(4, 1000),
             &Cancel::default(),
-            |_| 7,
+            |_| flat(7),
             work,
             |index, result, _permit| seen.push((index, result)),
         );
@@ -220,7 +239,7 @@ mod tests {
             &jobs,
             &limits(8, 100),
             &Cancel::default(),
-            |&bytes| bytes,
+            |&bytes| flat(bytes),
             work,
             |index, (), permit| {
                 now.fetch_sub(jobs[index], Ordering::SeqCst);
@@ -231,9 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn a_finished_job_holds_only_its_result() {
+        let (jobs, cancel, started) = ([(); 6], Cancel::default(), AtomicU64::new(0));
+        let mut held = Vec::new();
+        let cost = |(): &()| Cost { working: 60, waiting: 10 };
+        let work = |(): &()| started.fetch_add(1, Ordering::SeqCst);
+        run(&jobs, &limits(1, 100), &cancel, cost, work, |_, _, permit| held.push(permit));
+        assert_eq!(held.iter().map(|permit| permit.bytes).sum::<u64>(), 60);
+        assert_eq!(held[0].shared.lock().in_flight, 60);
+    }
+
+    #[test]
     fn a_job_larger_than_the_budget_runs_alone() {
         let mut consumed = 0;
-        run(&[500u64, 600], &limits(2, 100), &Cancel::default(), |&b| b, |_| (), |_, (), _| consumed += 1);
+        run(&[500u64, 600], &limits(2, 100), &Cancel::default(), |&b| flat(b), |_| (), |_, (), _| consumed += 1);
         assert_eq!(consumed, 2);
     }
 
@@ -241,14 +271,14 @@ mod tests {
     fn a_batch_larger_than_the_budget_is_not_stuck() {
         let mut batch = Vec::new();
         let jobs = [40u64; 10];
-        run(&jobs, &limits(2, 100), &Cancel::default(), |&b| b, |_| (), |_, (), permit| batch.push(permit.bytes));
+        run(&jobs, &limits(2, 100), &Cancel::default(), |&b| flat(b), |_| (), |_, (), permit| batch.push(permit.bytes));
         assert_eq!(batch.len(), 10);
         let mut held = Vec::new();
         run(
             &jobs,
             &limits(2, 100),
             &Cancel::default(),
-            |&b| b,
+            |&b| flat(b),
             |_| (),
             |index, (), permit| {
                 // Permits leak their lifetime into no other test: they are only counted here.
@@ -268,7 +298,7 @@ mod tests {
             &jobs,
             &limits(2, 10),
             &cancel,
-            |_| 5,
+            |_| flat(5),
             |_| (),
             |_, (), _| {
                 consumed += 1;
@@ -282,7 +312,7 @@ mod tests {
     fn a_panic_in_a_worker_ends_the_run_instead_of_hanging_it() {
         let jobs: Vec<u64> = (0..100).collect();
         let work = |&job: &u64| assert!(job != 5, "this job breaks");
-        let run = || run(&jobs, &limits(3, 10), &Cancel::default(), |_| 5, work, |_, (), _| {});
+        let run = || run(&jobs, &limits(3, 10), &Cancel::default(), |_| flat(5), work, |_, (), _| {});
         assert!(std::panic::catch_unwind(run).is_err());
     }
 }

@@ -1,20 +1,15 @@
 //! Back-off: what runs out of memory is encoded in smaller parts, once for all pictures of its area.
 
-use crate::support::{Folder, tiny_vae};
-use prebake::bake::{Bake, Encode, Engine, Options, Summary};
+use crate::support::{self, Folder, Setting, tiny_vae};
+use prebake::bake::{Encode, Engine, Summary};
 use prebake::containers::Container;
 use prebake::error::{Error, Result};
-use prebake::hash::EncoderId;
-use prebake::plan::{self, CollectOptions, Request};
-use prebake::progress::{Cancel, Silent};
-use prebake::recipe::{Family, Precision, Receipt, Recipe, Target, Tile};
-use prebake::store::{Index, Locations};
-use prebake::trainers::description::describe;
+use prebake::progress::Cancel;
+use prebake::recipe::{Precision, Receipt, Tile};
 use prebake::units::Size;
 use prebake::vae::{Budget, Posterior, Weights};
 use serde_json::json;
 use std::sync::Mutex;
-use std::time::Instant;
 
 /// An encoder with room for so many pixels at once that answers with the mean of each block of pixels.
 struct Cramped {
@@ -118,64 +113,9 @@ pub(crate) fn budget(tile: Tile, cache_batch: usize) -> Budget {
     Budget { layout, precision, one_by_one: false, available: None, cache_batch, tile }
 }
 
-fn recipe(tile: Tile) -> Recipe {
-    Recipe {
-        targets: vec![Target::Store],
-        family: Family::Sdxl,
-        resolution: Some(Size::new(512, 512)),
-        max_area: None,
-        bucket_step: None,
-        min_bucket: None,
-        max_bucket: None,
-        buckets: None,
-        upscale: None,
-        flip: None,
-        alpha_mask: None,
-        resize: None,
-        orientation: None,
-        background: None,
-        icc: None,
-        batch: None,
-        grad_accum: 1,
-        gpus: 1,
-        store_dtype: None,
-        precision: None,
-        tile,
-        posterior: prebake::recipe::Posterior::Mean,
-        rebuild_foreign: false,
-    }
-}
-
 /// Bakes the folder with an encoder of the test's own.
 fn bake(folder: &Folder, engine: &dyn Encode, budget: Budget) -> Summary {
-    let (index, _) = Index::open(folder.path());
-    let (progress, cancel) = (Silent, Cancel::default());
-    let options = CollectOptions { caption_ext: None, default_caption_ext: vec![".txt".into()], deep: false };
-    let description = describe(folder.path(), folder.path()).unwrap();
-    let collected = plan::collect(description, &options, &index, &progress, &cancel).unwrap();
-    let locations = Locations::new(folder.path(), None);
-    let recipe = recipe(budget.tile);
-    let request = Request {
-        collected: &collected,
-        recipe: &recipe,
-        encoder: Some(EncoderId([1; 32])),
-        locations: &locations,
-        index: &index,
-        progress: &progress,
-    };
-    let plan = plan::build(&request).unwrap();
-    let bake = Bake {
-        plan: &plan,
-        collected: &collected,
-        engine: Some(engine),
-        options: &Options { threads: 1, ram: 1 << 30, budget },
-        locations: &locations,
-        index: &index,
-        progress: &progress,
-        cancel: &cancel,
-        started: Instant::now(),
-    };
-    bake.run().unwrap()
+    support::bake(folder, Setting { engines: &[engine], budget, threads: 1, cancel: Cancel::default() })
 }
 
 /// `count` pictures of 512 × 512 with captions.

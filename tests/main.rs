@@ -6,6 +6,7 @@ mod cases; // the small input folders with expected results, through the built b
 mod cli; // transcripts of the command line: exit code, stdout, stderr
 mod containers; // files written by numpy and safetensors, damaged files
 mod decode; // golden and hazard files through the decoders
+mod devices; // several encoders at one queue
 mod hazards; // awkward files and folders through the scan
 mod layering; // imports hold to the picture in docs/ARCHITECTURE.md
 mod rebuild; // change one thing, count what is encoded

@@ -1,10 +1,20 @@
 //! Temporary datasets, the binary under test, and its JSON.
 
+use prebake::bake::{Bake, Encode, Options, Summary};
 use prebake::containers::{Array, Container, Dtype};
+use prebake::hash::EncoderId;
+use prebake::plan::{self, CollectOptions, Request};
+use prebake::progress::{Cancel, Silent};
+use prebake::recipe::{Family, Recipe, Target, Tile};
+use prebake::store::{Index, Locations};
+use prebake::trainers::description::describe;
+use prebake::units::Size;
+use prebake::vae::Budget;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Instant;
 use tempfile::TempDir;
 
 /// Data that tests read and never write.
@@ -177,4 +187,78 @@ pub(crate) fn write_changed_vae(path: &Path, change: impl Fn(&str, &mut [f32])) 
         *array = Array::from_f32(Dtype::F32, array.shape.clone(), &values);
     }
     fs::write(path, Container::Safetensors.write(&contents).unwrap()).unwrap();
+}
+
+/// The tiny encoder's recipe with nothing decided but what a test's bake needs.
+fn recipe(tile: Tile) -> Recipe {
+    Recipe {
+        targets: vec![Target::Store],
+        family: Family::Sdxl,
+        resolution: Some(Size::new(512, 512)),
+        max_area: None,
+        bucket_step: None,
+        min_bucket: None,
+        max_bucket: None,
+        buckets: None,
+        upscale: None,
+        flip: None,
+        alpha_mask: None,
+        resize: None,
+        orientation: None,
+        background: None,
+        icc: None,
+        batch: None,
+        grad_accum: 1,
+        gpus: 1,
+        store_dtype: None,
+        precision: None,
+        tile,
+        posterior: prebake::recipe::Posterior::Mean,
+        rebuild_foreign: false,
+    }
+}
+
+/// What a bake runs with, when a test brings its own encoders.
+pub(crate) struct Setting<'a> {
+    /// One a device.
+    pub(crate) engines: &'a [&'a dyn Encode],
+    /// What goes to them at once.
+    pub(crate) budget: Budget,
+    /// Decode workers.
+    pub(crate) threads: usize,
+    /// Asks for an early end.
+    pub(crate) cancel: Cancel,
+}
+
+/// Bakes the folder with encoders of the test's own.
+pub(crate) fn bake(folder: &Folder, setting: Setting<'_>) -> Summary {
+    let Setting { engines, budget, threads, cancel } = setting;
+    let (index, _) = Index::open(folder.path());
+    let progress = Silent;
+    let options = CollectOptions { caption_ext: None, default_caption_ext: vec![".txt".into()], deep: false };
+    let description = describe(folder.path(), folder.path()).unwrap();
+    let collected = plan::collect(description, &options, &index, &progress, &Cancel::default()).unwrap();
+    let locations = Locations::new(folder.path(), None);
+    let recipe = recipe(budget.tile);
+    let request = Request {
+        collected: &collected,
+        recipe: &recipe,
+        encoder: Some(EncoderId([1; 32])),
+        locations: &locations,
+        index: &index,
+        progress: &progress,
+    };
+    let plan = plan::build(&request).unwrap();
+    let bake = Bake {
+        plan: &plan,
+        collected: &collected,
+        engines,
+        options: &Options { threads, ram: 1 << 30, budget },
+        locations: &locations,
+        index: &index,
+        progress: &progress,
+        cancel: &cancel,
+        started: Instant::now(),
+    };
+    bake.run().unwrap()
 }

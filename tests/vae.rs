@@ -39,7 +39,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 fn encoder(weights: &Weights, precision: Precision) -> Encoder {
-    let (device, _) = device::open(DeviceRequest::Cpu).unwrap();
+    let device = device::open(&DeviceRequest::Cpu).unwrap().devices.remove(0).device;
     Encoder::new(weights, &device, precision).unwrap()
 }
 

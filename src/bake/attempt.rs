@@ -29,6 +29,22 @@ pub(super) enum Failure {
     NotFinite,
 }
 
+impl Failure {
+    /// True where another device could succeed.
+    pub(super) fn is_the_devices(&self) -> bool {
+        !matches!(self, Self::NotFinite)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory { why, .. } | Self::Encoder(why) => f.write_str(why),
+            Self::NotFinite => f.write_str("NaN or infinity"),
+        }
+    }
+}
+
 /// The encoder with what was learnt of its memory in this run; that of f32 is learnt apart, since it needs more.
 pub(super) struct Attempts<'a> {
     engine: &'a dyn Encode,
@@ -50,11 +66,6 @@ impl<'a> Attempts<'a> {
     pub(super) fn new(engine: &'a dyn Encode, budget: &Budget) -> Self {
         let pass = |budget| Pass { backoff: Backoff::new(budget), lowered: BTreeMap::new(), halvings: 0 };
         Self { engine, tile: budget.tile, asked: pass(budget.clone()), exact: pass(budget.exact()) }
-    }
-
-    /// Pictures of `size` to collect for a call.
-    pub(super) fn pictures(&self, size: Size) -> usize {
-        self.asked.backoff.step(size).pictures()
     }
 
     /// Times a batch was halved, or cut into tiles, because the encoder failed on it.

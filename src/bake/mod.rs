@@ -1,15 +1,18 @@
 //! Runs a [`Plan`]: relinks what lies elsewhere, decodes ahead, encodes batch by batch, writes behind.
 //!
 //! ```text
-//! works, largest bucket first ─▶ decode workers ─▶ byte-bounded queue ─▶ batches of one bucket ─▶ encoder ─▶ writers
+//! works, largest bucket first ─▶ decode workers ─▶ byte-bounded queue ─▶ batches of one bucket ─▶ devices ─▶ writers
 //! ```
-//! Shutdown order: workers end with the works or a cancel, the encoder with the last result, the writers when the
-//! encoder hangs up. A failed sample is a problem in the summary; a failed write ends the run, with what is finished kept.
+//! Shutdown order: workers end with the works or a cancel, the devices with the last batch, the writers when the
+//! devices hang up. What one device fails on another tries once. A failed sample is a problem in the summary; a failed write ends the run, with what is finished kept.
 
 mod attempt;
 mod backoff;
+mod batch;
+mod deliver;
 mod encode;
 mod prepare;
+mod queue;
 mod relink;
 mod tally;
 mod work;
@@ -48,8 +51,8 @@ pub struct Bake<'a> {
     pub plan: &'a Plan,
     /// The images.
     pub collected: &'a Collected,
-    /// The encoder; a plan that builds no latents does without.
-    pub engine: Option<&'a dyn Encode>,
+    /// The encoder, once for each device, all in one precision; a plan that builds no latents does without.
+    pub engines: &'a [&'a dyn Encode],
     /// Limits.
     pub options: &'a Options,
     /// Where artefacts live.

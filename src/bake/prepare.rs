@@ -4,6 +4,7 @@ use super::Bake;
 use super::work::Work;
 use crate::dataset::Image;
 use crate::hash::ContentHash;
+use crate::pipeline::Cost;
 use crate::pixels::{self, Prepared, Refusal};
 use crate::problem::{Kind, Problem};
 use crate::recipe::EntryKind;
@@ -20,11 +21,11 @@ pub(super) struct Planes {
     pub(super) mask: Option<Vec<f32>>,
 }
 
-/// Bytes a work holds while in flight: the file's pixels in RGBA beside a resized copy, and the planes.
-pub(super) fn cost(bake: &Bake<'_>, work: &Work) -> u64 {
+/// Bytes a work holds: the file's pixels in RGBA beside a resized copy, and the planes, which alone are left of it.
+pub(super) fn cost(bake: &Bake<'_>, work: &Work) -> Cost {
     let source = bake.collected.images[work.image].probe.as_ref().map_or(0, |probe| probe.size.area());
     let planes = work.outputs.len() as u64 * 12 * work.pixels.crop.size.area();
-    2 * 4 * source + 4 * work.pixels.resized.area() + planes
+    Cost { working: 2 * 4 * source + 4 * work.pixels.resized.area() + planes, waiting: planes }
 }
 
 /// Reads, checks and prepares one picture. A decoder that panics costs this sample, not the run.

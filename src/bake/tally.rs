@@ -36,7 +36,7 @@ pub struct Summary {
     pub tiled_paths: Vec<String>,
     /// Wall time of the whole run, in seconds.
     pub seconds: f64,
-    /// Time inside the encoder, in seconds.
+    /// Time inside the encoder, in seconds, of all devices together.
     pub encode_seconds: f64,
     /// Encoded samples a second of wall time.
     pub images_per_second: f64,

@@ -53,7 +53,7 @@ impl Finished {
 pub(super) fn with_writers(
     bake: &Bake<'_>,
     outcome: &Outcome,
-    produce: impl FnOnce(&mut dyn FnMut(Finished)),
+    produce: impl FnOnce(&(dyn Fn(Finished) + Sync)),
 ) -> Result<()> {
     let (sender, receiver) = sync_channel::<Finished>(QUEUE);
     let receiver = Arc::new(Mutex::new(receiver));
@@ -72,7 +72,7 @@ pub(super) fn with_writers(
         }
         drop(receiver);
         // Sending fails only when both writers are gone, which the scope reports as their panic.
-        produce(&mut |finished| drop(sender.send(finished)));
+        produce(&|finished| drop(sender.send(finished)));
         drop(sender);
     });
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)

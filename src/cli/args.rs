@@ -181,7 +181,7 @@ pub(crate) struct RecipeArgs {
     /// Weights: a VAE or a full checkpoint in safetensors
     #[arg(long, value_name = "FILE")]
     pub(crate) vae: Option<PathBuf>,
-    /// Where the encoder runs: auto, cpu, cuda[:N] or metal (the last two in builds that have them)
+    /// Where the encoder runs: auto, cpu, cuda, cuda:N, cuda:N,M,… or metal (GPUs in builds that have them)
     #[arg(long, value_parser = device, default_value = "auto")]
     pub(crate) device: DeviceRequest,
     /// Least precision of the encoder's arithmetic

@@ -1,12 +1,14 @@
 //! Recipe flags, resolved: weights opened, family decided, everything the library needs in its own types.
 
 use super::args::{DtypeChoice, ForeignChoice, Policy, PosteriorChoice, RecipeArgs, StoreDtype};
+use super::ui::Ui;
 use prebake::containers::Dtype;
 use prebake::error::{Error, IoContext, Result};
 use prebake::hash::EncoderId;
 use prebake::recipe::{Family, Posterior, Precision, Recipe};
 use prebake::store::{FileStat, Index};
-use prebake::vae::{Budget, DetectedFamily, Weights, available, device};
+use prebake::vae::device::{self, Opened, Selection};
+use prebake::vae::{Budget, DetectedFamily, Weights, available};
 use std::time::SystemTime;
 
 /// A resolved recipe and what was found out on the way.
@@ -127,28 +129,29 @@ fn decide_family(args: &RecipeArgs, weights: Option<&Weights>) -> Result<(Family
     }
 }
 
-/// Opens the device that `--device` names, and the precision that the encoder runs in there.
+/// Opens the devices that `--device` names, and the precision that the encoder runs in there. Says so where `auto` had
+/// to pass a GPU over.
 ///
 /// # Errors
 /// A device that this build or machine does not have.
-pub(crate) fn open_device(args: &RecipeArgs) -> Result<(candle_core::Device, String, Precision)> {
-    let (device, name) = device::open(args.device)?;
-    let auto = if device.is_cuda() { Precision::Bf16 } else { Precision::F32 };
-    Ok((device, name, precision(args.dtype).unwrap_or(auto)))
+pub(crate) fn open_devices(args: &RecipeArgs, ui: &Ui) -> Result<(Vec<Opened>, Precision)> {
+    let Selection { devices, fallback } = device::open(&args.device)?;
+    if let Some(line) = fallback {
+        ui.remark(&line);
+    }
+    let cuda = devices.iter().any(|opened| opened.device.is_cuda());
+    let auto = if cuda { Precision::Bf16 } else { Precision::F32 };
+    Ok((devices, precision(args.dtype).unwrap_or(auto)))
 }
 
-/// What may go to the encoder at once on `device`, by the flags and the memory that there is now.
-pub(crate) fn budget(
-    args: &RecipeArgs,
-    weights: &Weights,
-    device: &candle_core::Device,
-    precision: Precision,
-) -> Budget {
+/// What may go to the encoder at once on each of `devices`, by the flags and the memory that there is now; the smallest
+/// device decides.
+pub(crate) fn budget(args: &RecipeArgs, weights: &Weights, devices: &[Opened], precision: Precision) -> Budget {
     Budget {
         layout: weights.layout().clone(),
         precision,
-        one_by_one: device.is_cpu(),
-        available: available::memory(device),
+        one_by_one: devices.iter().all(|opened| opened.device.is_cpu()),
+        available: devices.iter().filter_map(|opened| available::memory(&opened.device)).min(),
         cache_batch: args.cache_batch.0,
         tile: args.tile,
     }

@@ -3,14 +3,18 @@
 use super::context::{interruptible, plan_for};
 use super::plan::show;
 use crate::cli::args::BakeArgs;
-use crate::cli::recipe::{budget, open_device};
+use crate::cli::recipe::{budget, open_devices};
 use crate::cli::ui::{Ui, exit};
 use prebake::bake::{Bake, Encode, Engine, Options};
 use prebake::error::{Error, IoContext, Result};
 use prebake::problem::Problem;
+use prebake::recipe::Precision;
 use prebake::report;
 use prebake::store::Lock;
 use prebake::trainers::description::describe;
+use prebake::vae::Weights;
+use prebake::vae::device::Opened;
+use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
@@ -23,17 +27,18 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
     if args.dry_run {
         return Ok(show(&planned, &args.recipe, ui));
     }
-    let (device, device_name, precision) = open_device(&args.recipe)?;
+    let (devices, precision) = open_devices(&args.recipe, ui)?;
     let Some(weights) = planned.resolved.weights.take() else { return Err(no_weights()) };
     // Before the encoder is loaded: the estimates count its weights.
-    let budget = budget(&args.recipe, &weights, &device, precision);
-    let weights = planned.plan.needs_encoder().then_some(weights);
-    let engine = weights.map(|weights| Engine::new(weights, device, device_name.clone(), precision)).transpose()?;
+    let budget = budget(&args.recipe, &weights, &devices, precision);
+    let device_name = devices.iter().map(|opened| opened.name.as_str()).collect::<Vec<_>>().join(",");
+    let engines = if planned.plan.needs_encoder() { load(weights, devices, precision)? } else { Vec::new() };
+    let engines: Vec<&dyn Encode> = engines.iter().map(|engine| engine as &dyn Encode).collect();
     let options = Options { threads: planned.looked.threads, ram: args.ram, budget };
     let bake = Bake {
         plan: &planned.plan,
         collected: &planned.looked.collected,
-        engine: engine.as_ref().map(|engine| engine as &dyn Encode),
+        engines: &engines,
         options: &options,
         locations: &planned.locations,
         index: &planned.looked.index,
@@ -54,6 +59,13 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
         () if problems.iter().any(Problem::is_error) => exit::FINDINGS,
         () => exit::FINE,
     })
+}
+
+/// The encoder on each device.
+fn load(weights: Weights, devices: Vec<Opened>, precision: Precision) -> Result<Vec<Engine>> {
+    let weights = Arc::new(weights);
+    let engine = |Opened { device, name }| Engine::new(Arc::clone(&weights), device, name, precision);
+    devices.into_iter().map(engine).collect()
 }
 
 fn no_weights() -> Error {

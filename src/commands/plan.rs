@@ -2,7 +2,7 @@
 
 use super::context::{Planned, plan_for};
 use crate::cli::args::{PlanArgs, RecipeArgs};
-use crate::cli::recipe::{budget, open_device};
+use crate::cli::recipe::{budget, open_devices};
 use crate::cli::ui::{Ui, exit};
 use prebake::error::Result;
 use prebake::problem::Problem;
@@ -19,8 +19,8 @@ pub(crate) fn run(args: &PlanArgs, ui: &Ui) -> Result<u8> {
 /// Shows a plan and says whether it has findings.
 pub(crate) fn show(planned: &Planned, args: &RecipeArgs, ui: &Ui) -> u8 {
     let Planned { plan, looked, resolved, locations } = planned;
-    let budget = resolved.weights.as_ref().and_then(|weights| match open_device(args) {
-        Ok((device, _, precision)) => Some(budget(args, weights, &device, precision)),
+    let budget = resolved.weights.as_ref().and_then(|weights| match open_devices(args, ui) {
+        Ok((devices, precision)) => Some(budget(args, weights, &devices, precision)),
         Err(error) => {
             ui.remark(&format!("what an encode takes is not known: {error}"));
             None

@@ -86,7 +86,10 @@ impl Task<'_> {
             let soon = S::as_simd_f32s(soon).0;
             let panel = S::as_simd_f32s(self.keys.panel(first / width + panel, 0, depth)).0;
             let (left, out_step) = (self.query, KEYS / S::F32_LANES);
-            in_groups::<S>(rows, &mut Product { simd, left, left_step: depth, depth, panel, soon, out, out_step, add: false });
+            in_groups::<S>(
+                rows,
+                &mut Product { simd, left, left_step: depth, depth, panel, soon, out, out_step, add: false },
+            );
         }
         for row in self.scores.chunks_exact_mut(KEYS) {
             row[keys..keys.next_multiple_of(width)].fill(f32::NEG_INFINITY);

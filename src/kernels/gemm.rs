@@ -140,7 +140,11 @@ pub(super) fn in_groups<S: Simd>(rows: usize, op: &mut impl Group) {
     let full = if S::REGISTER_COUNT >= 32 { 12 } else { 6 };
     let mut first = 0;
     while rows - first >= full {
-        if S::REGISTER_COUNT >= 32 { op.call::<12>(first) } else { op.call::<6>(first) }
+        if S::REGISTER_COUNT >= 32 {
+            op.call::<12>(first)
+        } else {
+            op.call::<6>(first)
+        }
         first += full;
     }
     match rows - first {

@@ -68,7 +68,8 @@ pub(super) fn silu(x: f64) -> f64 {
 
 /// softmax(query · keysᵀ) · values, all (T, C).
 pub(super) fn attend(query: &[f32], keys: &[f32], values: &[f32], channels: usize) -> Vec<f64> {
-    let row = |x: &[f32], t: usize| x[t * channels..(t + 1) * channels].iter().map(|v| f64::from(*v)).collect::<Vec<_>>();
+    let row =
+        |x: &[f32], t: usize| x[t * channels..(t + 1) * channels].iter().map(|v| f64::from(*v)).collect::<Vec<_>>();
     let tokens = keys.len() / channels;
     let mut out = Vec::new();
     for q in 0..query.len() / channels {

@@ -5,14 +5,27 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that an encode on `device` can have without pushing anything out; `None` where nobody tells.
 ///
-/// On the CPU that is what the system calls available, less where a control group allows less. A GPU's free memory is
-/// not asked for yet, so there an encode is cut up only once it has failed.
+/// On the CPU that is what the system calls available, less where a control group allows less; on a CUDA device what it
+/// calls free, an eighth left to fragments and other programs. Metal is not asked.
 pub fn memory(device: &Device) -> Option<u64> {
     if !device.is_cpu() {
-        return None;
+        return free(device).map(|free| free - free / 8);
     }
     let system = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text))?;
     Some(groups().iter().filter_map(|folder| group_headroom(folder)).fold(system, u64::min))
+}
+
+#[cfg(feature = "cuda")]
+fn free(device: &Device) -> Option<u64> {
+    // What was freed goes back to the device when its stream is waited for.
+    device.synchronize().ok()?;
+    let (free, _total) = device.as_cuda_device().ok()?.cuda_stream().context().mem_get_info().ok()?;
+    Some(free as u64)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn free(_device: &Device) -> Option<u64> {
+    None
 }
 
 /// `MemAvailable` of `/proc/meminfo`, in bytes: free pages and those that can be dropped without swapping.

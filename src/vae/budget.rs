@@ -3,8 +3,8 @@
 use crate::recipe::{Precision, Tile};
 use crate::units::Size;
 use crate::vae::layout::EncoderLayout;
-use crate::vae::memory::peak_bytes;
 use crate::vae::tiles::piece;
+use crate::vae::{capacity, memory};
 
 /// Tile sides that `auto` chooses from, in pixels. Few, so that the memory that happens to be free seldom shows in a
 /// latent; each the half or three quarters of a usual one.
@@ -87,7 +87,7 @@ impl Budget {
             Tile::Auto => {
                 let tiles = LADDER.iter().copied().filter(|&side| side < longest).map(Some);
                 let all: Vec<_> = std::iter::once(None).chain(tiles).collect();
-                let fits = |&tile: &Option<u32>| self.fits(piece(size, tile), 1);
+                let fits = |&tile: &Option<u32>| self.fits(piece(size, tile));
                 let first = all.iter().position(fits).unwrap_or(all.len() - 1);
                 all[first..].to_vec()
             }
@@ -104,21 +104,20 @@ impl Budget {
 
     fn is_worth_a_batch(&self, piece: Size, batch: usize) -> bool {
         match self.available {
-            Some(_) => self.fits(piece, batch),
+            Some(available) => self.peak(piece, batch) <= available,
             None => piece.area() * batch as u64 <= BLIND_PIXELS,
         }
     }
 
-    fn fits(&self, piece: Size, batch: usize) -> bool {
-        self.available.is_none_or(|available| self.peak(piece, batch) <= available)
+    /// True where a piece alone is worth a try. A GPU refuses cleanly what it has no room for, and its peak is an upper
+    /// estimate: tiles, which change the latent, are for what was refused. The CPU's system swaps or kills instead.
+    fn fits(&self, piece: Size) -> bool {
+        !self.one_by_one || self.available.is_none_or(|available| self.peak(piece, 1) <= available)
     }
 
-    /// Where a batch is one call, its activations are those of a picture as many times as high. The formula was
-    /// measured on the CPU only.
     fn peak(&self, piece: Size, batch: usize) -> u64 {
-        let rows = if self.one_by_one { 1 } else { u32::try_from(batch).unwrap_or(u32::MAX) };
-        let at_once = Size::new(piece.width, piece.height.saturating_mul(rows));
-        peak_bytes(&self.layout, at_once, batch, self.precision)
+        let peak = if self.one_by_one { memory::peak_bytes } else { capacity::peak_bytes };
+        peak(&self.layout, piece, batch, self.precision)
     }
 }
 

@@ -13,7 +13,7 @@ use candle_nn::ops::softmax_last_dim;
 const NORM_EPS: f64 = 1e-6;
 
 /// Elements of one block of attention scores; bounds the scores at 16 MiB of f32 whatever the image's size.
-const SCORE_BLOCK: usize = 1 << 22;
+pub(super) const SCORE_BLOCK: usize = 1 << 22;
 
 pub(super) struct CandleEncoder {
     conv_in: Conv2d,

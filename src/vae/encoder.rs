@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::recipe::Precision;
 use crate::units::Size;
 use crate::vae::candle_encoder::CandleEncoder;
+use crate::vae::capacity::images_at_once;
 use crate::vae::cpu::CpuEncoder;
 use crate::vae::layout::EncoderLayout;
 use crate::vae::posterior::Posterior;
@@ -79,7 +80,9 @@ impl Encoder {
                 moments.concat()
             }
             Network::Candle(encoder) => {
-                let input = Tensor::from_vec(images.concat(), (images.len(), 3, height, width), &self.device)?;
+                // Each goes up from where it was decoded and is joined there: the host puts no batch together.
+                let upload = |image: &&[f32]| Tensor::from_slice(image, (1, 3, height, width), &self.device);
+                let input = Tensor::cat(&images.iter().map(upload).collect::<candle_core::Result<Vec<_>>>()?, 0)?;
                 let moments = encoder.forward(input.to_dtype(self.dtype)?)?;
                 moments.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?
             }
@@ -93,29 +96,12 @@ impl Encoder {
         if self.device.is_cpu() {
             return Ok(1);
         }
-        match usize::try_from(ADDRESSABLE_ELEMENTS / self.layout.largest_columns(size)) {
-            Ok(0) | Err(_) => Err(Error::OutOfMemory {
+        match images_at_once(&self.layout, size, !cfg!(feature = "cudnn")) {
+            0 => Err(Error::OutOfMemory {
                 message: format!("a picture of {size} is too large to be encoded on this device in one piece"),
             }),
-            Ok(images) => Ok(images),
+            images => Ok(usize::try_from(images).unwrap_or(usize::MAX)),
         }
-    }
-}
-
-/// candle's CUDA kernels count elements in 32 bits and wrap silently (candle 0.11.1, `Im2Col`).
-const ADDRESSABLE_ELEMENTS: u64 = u32::MAX as u64;
-
-impl EncoderLayout {
-    /// Elements of the largest unrolled 3 × 3 convolution input of one picture of `size`, which is not empty.
-    fn largest_columns(&self, size: Size) -> u64 {
-        let level = |(level, pair): (usize, &[usize])| {
-            let channels = pair.iter().copied().max().unwrap_or(0) as u64;
-            size.area().div_ceil(1 << (2 * level)).saturating_mul(9 * channels)
-        };
-        let first = self.block_out_channels.chunks(1).take(1).enumerate().map(level).max().unwrap_or(0);
-        // A level's first resnet reads the channels of the level above at its own size.
-        let others = self.block_out_channels.windows(2).enumerate().map(|(i, pair)| level((i + 1, pair))).max();
-        first.max(others.unwrap_or(0)).max(1)
     }
 }
 
@@ -130,24 +116,5 @@ fn ensure_shape(pixels: &[&[f32]], size: Size) -> Result<()> {
     match pixels.iter().find(|image| image.len() as u64 != 3 * size.area()) {
         None => Ok(()),
         Some(image) => fail(format!("a picture of {size} has {} values, allowed are {}", image.len(), 3 * size.area())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_largest_columns_are_those_of_the_first_level() {
-        let layout = EncoderLayout {
-            block_out_channels: vec![128, 256, 512, 512],
-            layers_per_block: 2,
-            latent_channels: 4,
-            quant_conv: true,
-            mid_attention: true,
-        };
-        assert_eq!(layout.largest_columns(Size::new(1024, 1024)), 1024 * 1024 * 128 * 9);
-        assert_eq!(ADDRESSABLE_ELEMENTS / layout.largest_columns(Size::new(1024, 1024)), 3);
-        assert_eq!(ADDRESSABLE_ELEMENTS / layout.largest_columns(Size::new(2048, 2048)), 0);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! It owns: finding an encoder in a safetensors file whatever its key style ([`weights`], `names`, [`layout`]),
 //! telling its family ([`family`]), running it ([`encoder`]), the posterior and the one draw from it ([`posterior`]),
-//! the choice of a device ([`device`]), what an encode needs of memory ([`memory`]), what there is ([`available`]), the batch
-//! and tiles that follow ([`budget`]), and cutting and blending these ([`tiles`]).
+//! the choice of devices ([`device`]), how much a GPU's kernels can count (`capacity`), what an encode needs of memory
+//! ([`memory`]), what there is ([`available`]), the batch and tiles that follow ([`budget`]), and cutting and blending
+//! these ([`tiles`]).
 //! It refuses: pickled weights, networks that are not exactly this encoder, and sizes that are not multiples of
 //! [`STRIDE`]. It never reads a config file, a decoder, or a global random generator.
 //!
@@ -15,6 +16,7 @@
 pub mod available;
 pub mod budget;
 mod candle_encoder;
+mod capacity;
 mod cpu;
 pub mod device;
 pub mod encoder;

@@ -189,10 +189,14 @@ impl<'a, S: Simd> Block<'a, S> {
             for panel in 0..products / PANEL {
                 let out = &mut self.products[point * self.layout.product_step() + panel * PANEL..];
                 let at = |panel: usize, point: usize| &points[(panel * POINTS + point) * depth * PANEL..];
-                let soon = if panel + 1 < products / PANEL { at(panel + 1, point) } else { at(0, (point + 1) % POINTS) };
+                let soon =
+                    if panel + 1 < products / PANEL { at(panel + 1, point) } else { at(0, (point + 1) % POINTS) };
                 let (panel, soon) = (&at(panel, point)[..depth * PANEL], &soon[..depth * PANEL]);
                 let (simd, left_step, out_step) = (self.simd, into * lanes, products);
-                in_groups::<S>(tiles, &mut Product { simd, left, left_step, depth, panel, soon, out, out_step, add: false });
+                in_groups::<S>(
+                    tiles,
+                    &mut Product { simd, left, left_step, depth, panel, soon, out, out_step, add: false },
+                );
             }
         }
     }

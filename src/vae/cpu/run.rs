@@ -2,9 +2,7 @@
 
 use super::layers::{Attention, DownBlock, GroupNorm, Resnet};
 use super::plan::{AttentionPlaces, Place, Plan, ResnetPlaces};
-use crate::kernels::{
-    Affine, Aligned, Cpu, Direct, Moments, Normed, Panels, Shape, Winograd, attend, normalise,
-};
+use crate::kernels::{Affine, Aligned, Cpu, Direct, Moments, Normed, Panels, Shape, Winograd, attend, normalise};
 use crate::units::Size;
 
 /// The buffers of one encode, and what is known of the running activation.
