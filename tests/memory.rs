@@ -30,7 +30,7 @@ fn alone(test: &str, work: impl FnOnce()) {
 fn encoder() -> (Encoder, Weights) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/vae/tiny4_diffusers_f16.safetensors");
     let weights = Weights::open(&path).unwrap();
-    let (device, _) = device::open(DeviceRequest::Cpu).unwrap();
+    let device = device::open(&DeviceRequest::Cpu).unwrap().devices.remove(0).device;
     (Encoder::new(&weights, &device, Precision::F32).unwrap(), weights)
 }
 

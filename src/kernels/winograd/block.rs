@@ -1,7 +1,7 @@
 //! One block of tiles: where its values lie in the working memory, and the steps that fill them.
 
 use super::Normed;
-use super::tile::{self, Line, OUT, POINTS, SIDE};
+use super::tile::{self, OUT, POINTS, SIDE};
 use crate::kernels::cpu::{load, store};
 use crate::kernels::gemm::{PANEL, Product, in_groups};
 use crate::kernels::norm::{Moments, measure};
