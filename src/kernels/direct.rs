@@ -1,4 +1,4 @@
-//! Convolutions as sums of products over their taps: strides of two, few channels, 1 × 1.
+//! Convolutions as sums of products over their taps: for few channels, and 1 × 1.
 
 use super::cpu::{load, store};
 use super::gemm::{Group, PANEL, Panels, Sums, accumulate, in_groups};
@@ -11,22 +11,17 @@ use rayon::prelude::*;
 const PIXELS_A_TASK: usize = 768;
 const PIXELS_A_PASS: usize = 96;
 
-/// Where the taps of a convolution lie: `side` × `side`, the first `pad` pixels up and left of `stride` times the
-/// output's place. Beyond the picture are zeros.
+/// Taps of a convolution: `side` × `side` around each pixel, an odd number. Beyond the picture are zeros.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     side: usize,
-    stride: usize,
-    pad: usize,
 }
 
 impl Window {
     /// One tap.
-    pub(crate) const POINT: Self = Self { side: 1, stride: 1, pad: 0 };
-    /// 3 × 3 taps around each pixel.
-    pub(crate) const SAME: Self = Self { side: 3, stride: 1, pad: 1 };
-    /// 3 × 3 taps right and down from every other pixel, so that an even side halves exactly.
-    pub(crate) const HALVING: Self = Self { side: 3, stride: 2, pad: 0 };
+    pub(crate) const POINT: Self = Self { side: 1 };
+    /// A pixel and its eight neighbours.
+    pub(crate) const SQUARE: Self = Self { side: 3 };
 }
 
 /// A convolution ready to run.
@@ -51,16 +46,14 @@ impl Direct {
 
     /// Shape of what comes out for a picture of `shape`.
     pub(crate) fn shape(&self, shape: Shape) -> Shape {
-        let stride = self.window.stride;
-        Shape { height: shape.height / stride, width: shape.width / stride, channels: self.bias.len() }
+        Shape { channels: self.bias.len(), ..shape }
     }
 
     /// Convolves `x` of `shape` to `out`, or adds to what `out` holds; returns the moments of `out`'s channels.
     pub(crate) fn forward(&self, cpu: Cpu, x: &[f32], shape: Shape, out: &mut [f32], add: bool) -> Vec<Moments> {
-        let out_shape = self.shape(shape);
-        let channels = out_shape.channels;
+        let channels = self.bias.len();
         let task = |(index, out): (usize, &mut [f32])| {
-            cpu.run(Task { direct: self, x, shape, width: out_shape.width, first: index * PIXELS_A_TASK, out, add })
+            cpu.run(Task { direct: self, x, shape, first: index * PIXELS_A_TASK, out, add })
         };
         let parts: Vec<_> = out.par_chunks_mut(PIXELS_A_TASK * channels).enumerate().map(task).collect();
         parts.iter().fold(vec![Moments::default(); channels], |all, part| merge_channels(all, part))
@@ -72,8 +65,6 @@ struct Task<'a> {
     direct: &'a Direct,
     x: &'a [f32],
     shape: Shape,
-    /// Pixels of an output row.
-    width: usize,
     first: usize,
     out: &'a mut [f32],
     add: bool,
@@ -84,13 +75,13 @@ impl WithSimd for Task<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Vec<Moments> {
-        let Self { direct, x, shape, width, first, out, add } = self;
+        let Self { direct, x, shape, first, out, add } = self;
         let channels = direct.bias.len();
         for (pass, out) in out.chunks_mut(PIXELS_A_PASS * channels).enumerate() {
             let pixels = out.len() / channels;
             for panel in 0..direct.weight.count() {
                 let first = first + pass * PIXELS_A_PASS;
-                in_groups::<S>(pixels, &mut Pass { simd, direct, x, shape, width, first, out, add, panel });
+                in_groups::<S>(pixels, &mut Pass { simd, direct, x, shape, first, out, add, panel });
             }
         }
         let mut moments = vec![Moments::default(); channels];
@@ -104,7 +95,6 @@ struct Pass<'a, S> {
     direct: &'a Direct,
     x: &'a [f32],
     shape: Shape,
-    width: usize,
     first: usize,
     out: &'a mut [f32],
     add: bool,
@@ -115,8 +105,8 @@ impl<S: Simd> Pass<'_, S> {
     /// The input pixel under tap (`down`, `right`) of the output pixel at `place`.
     #[inline(always)]
     fn pixel(&self, (row, column): (usize, usize), down: usize, right: usize) -> &[f32] {
-        let Window { stride, pad, .. } = self.direct.window;
-        let (row, column) = ((row * stride + down).wrapping_sub(pad), (column * stride + right).wrapping_sub(pad));
+        let pad = self.direct.window.side / 2;
+        let (row, column) = ((row + down).wrapping_sub(pad), (column + right).wrapping_sub(pad));
         if row < self.shape.height && column < self.shape.width {
             &self.x[(row * self.shape.width + column) * self.shape.channels..][..self.shape.channels]
         } else {
@@ -132,7 +122,7 @@ impl<S: Simd> Group for Pass<'_, S> {
         let mut places = [(0, 0); ROWS];
         for (r, place) in places.iter_mut().enumerate() {
             let pixel = self.first + first + r;
-            *place = (pixel / self.width, pixel % self.width);
+            *place = (pixel / self.shape.width, pixel % self.shape.width);
         }
         let mut sums: Sums<S, ROWS> = [[simd.splat_f32s(0.0); PANEL]; ROWS];
         for tap in 0..side * side {
@@ -179,16 +169,14 @@ mod tests {
             width in 1usize..30,
             into in 1usize..40,
             out in 1usize..70,
-            window in prop::sample::select(vec![Window::POINT, Window::SAME, Window::HALVING]),
+            window in prop::sample::select(vec![Window::POINT, Window::SQUARE]),
             add: bool,
             seed: u64,
         ) {
-            let (height, width) = (height * window.stride, width * window.stride);
             let shape = Shape { height, width, channels: into };
             let taps = window.side * window.side;
             let (x, weight, bias) = (values(seed, shape.len()), values(seed + 1, out * into * taps), values(seed + 2, out));
-            let mut expected =
-                plain::convolve(&widen(&x), shape, &weight, &bias, (window.side, window.stride, window.pad));
+            let mut expected = plain::convolve(&widen(&x), shape, &weight, &bias, (window.side, 1, window.side / 2));
             if add {
                 expected.iter_mut().for_each(|value| *value += 1.0);
             }

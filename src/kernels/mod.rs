@@ -28,7 +28,7 @@ pub(crate) use cpu::Cpu;
 pub(crate) use direct::{Direct, Window};
 pub(crate) use gemm::Panels;
 pub(crate) use norm::{Affine, Moments, normalise};
-pub(crate) use winograd::{Normed, Winograd, working_bytes};
+pub(crate) use winograd::{Normed, Stride, Winograd, working_bytes};
 
 /// Rows, columns and channels of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

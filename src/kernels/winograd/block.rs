@@ -1,25 +1,30 @@
 //! One block of tiles: where its values lie in the working memory, and the steps that fill them.
 
 use super::Normed;
-use super::tile::{self, OUT, POINTS, SIDE};
+use super::tile::{OUT, Tile, WEIGHTS};
+use super::weights::POINTS;
 use crate::kernels::cpu::{load, store};
 use crate::kernels::gemm::{PANEL, Product, in_groups};
 use crate::kernels::norm::{Moments, measure};
 use crate::kernels::{Cpu, Shape};
 use pulp::Simd;
+use std::marker::PhantomData;
 
-/// Tiles of a block: enough that the weights, read once for each block, do not limit; few enough that what a point
-/// multiplies stays in the second-level cache.
-const TILES: usize = 48;
+/// Products of a block, a channel: 48 tiles of 36. Enough that the weights, read once for each block, do not limit; few
+/// enough that what is multiplied stays in the second-level cache.
+const PRODUCTS: usize = 48 * 36;
 
-/// Rows of tiles in a block. Each shares two rows of pixels with the next, and those are normalised once.
+/// Rows of tiles in a block. Each shares rows of pixels with the next, and those are normalised once.
 const TILE_ROWS: usize = 4;
 
 /// How a picture is cut, and where a block's values lie in a thread's working memory; lengths in vectors.
 pub(super) struct Layout {
     shape: Shape,
-    channels_out: usize,
+    out: Shape,
     lanes: usize,
+    /// Inputs and products along a tile's side, and inputs from one tile to the next.
+    side: usize,
+    step: usize,
     /// Tiles in a row of the picture, and in a row of a block.
     across: usize,
     columns: usize,
@@ -29,18 +34,25 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(cpu: Cpu, shape: Shape, channels_out: usize) -> Self {
+    /// For a picture of `shape` that becomes one of `out`.
+    pub(super) fn new<T: Tile<SIDE>, const SIDE: usize>(cpu: Cpu, shape: Shape, out: Shape) -> Self {
         let lanes = cpu.lanes();
-        let across = shape.width.div_ceil(OUT);
-        // Blocks of equal width rather than a narrow last one.
-        let columns = across.div_ceil(across.div_ceil(TILES / TILE_ROWS));
-        let (into, products) = (shape.channels.div_ceil(lanes), channels_out.div_ceil(PANEL * lanes) * PANEL);
-        Self { shape, channels_out, lanes, across, columns, into, products }
+        let across = out.width.div_ceil(OUT);
+        // Tiles with more products are fewer; and blocks are of equal width rather than the last one narrow.
+        let most = (PRODUCTS / (SIDE * SIDE * TILE_ROWS)).max(1);
+        let columns = across.div_ceil(across.div_ceil(most));
+        let (into, products) = (shape.channels.div_ceil(lanes), out.channels.div_ceil(PANEL * lanes) * PANEL);
+        Self { shape, out, lanes, side: SIDE, step: T::STEP, across, columns, into, products }
     }
 
     /// Output rows of a task.
     pub(super) fn task_rows(&self) -> usize {
         TILE_ROWS * OUT
+    }
+
+    /// Values that a task writes; the last one's are fewer.
+    pub(super) fn task_len(&self) -> usize {
+        self.task_rows() * self.out.width * self.out.channels
     }
 
     /// First tile column of each block.
@@ -50,19 +62,19 @@ impl Layout {
 
     /// Values of a block's working memory.
     pub(super) fn scratch(&self) -> usize {
-        (self.strip() + POINTS * (self.input_step() + self.product_step())) * self.lanes
+        (self.strip() + self.side * self.side * (self.input_step() + self.product_step())) * self.lanes
     }
 
     /// Pixels of a strip's row: what a row of the block's tiles reads.
     fn strip_width(&self) -> usize {
-        self.columns * OUT + 2
+        self.columns * self.step + self.side - self.step
     }
 
     fn strip(&self) -> usize {
-        SIDE * self.strip_width() * self.into
+        self.side * self.strip_width() * self.into
     }
 
-    /// From a point's inputs to the next one's. A cache line more than they need: steps of 4 KiB would put all points'
+    /// From a product's inputs to the next one's. A cache line more than they need: steps of 4 KiB would put all products'
     /// values for one tile in the same few lines of the first-level cache.
     fn input_step(&self) -> usize {
         TILE_ROWS * self.columns * self.into + 16 / self.lanes
@@ -74,7 +86,7 @@ impl Layout {
 }
 
 /// The block at `first_column` of a task, and its working memory.
-pub(super) struct Block<'a, S: Simd> {
+pub(super) struct Block<'a, T, S: Simd, const SIDE: usize> {
     simd: S,
     layout: &'a Layout,
     /// Output row of the picture that the task's output begins with.
@@ -85,13 +97,14 @@ pub(super) struct Block<'a, S: Simd> {
     columns: usize,
     /// Normalised pixels under one row of tiles, (side, strip's width, into).
     strip: &'a mut [S::f32s],
-    /// (points, tiles, into)
+    /// (side², tiles, into)
     inputs: &'a mut [S::f32s],
-    /// (points, tiles, products)
+    /// (side², tiles, products)
     products: &'a mut [S::f32s],
+    tile: PhantomData<T>,
 }
 
-impl<'a, S: Simd> Block<'a, S> {
+impl<'a, T: Tile<SIDE>, S: Simd, const SIDE: usize> Block<'a, T, S, SIDE> {
     /// The block at tile column `first_column` of a task whose output has `len` values from row `first_row` on.
     #[inline(always)]
     pub(super) fn new(
@@ -104,25 +117,25 @@ impl<'a, S: Simd> Block<'a, S> {
     ) -> Self {
         let vectors = S::as_mut_simd_f32s(scratch).0;
         let (strip, rest) = vectors.split_at_mut(layout.strip());
-        let (inputs, products) = rest.split_at_mut(POINTS * layout.input_step());
-        let rows = (len / (layout.shape.width * layout.channels_out)).div_ceil(OUT);
+        let (inputs, products) = rest.split_at_mut(SIDE * SIDE * layout.input_step());
+        let rows = (len / (layout.out.width * layout.out.channels)).div_ceil(OUT);
         let columns = layout.columns.min(layout.across - first_column);
-        Self { simd, layout, first_row, first_column, rows, columns, strip, inputs, products }
+        Self { simd, layout, first_row, first_column, rows, columns, strip, inputs, products, tile: PhantomData }
     }
 
     /// Fills `inputs` from the picture.
     #[inline(always)]
     pub(super) fn transform_inputs(&mut self, x: Normed) {
         for row in 0..self.rows {
-            // The last two rows of pixels are the first two of the next row of tiles.
-            let known = if row == 0 { 0 } else { 2 };
+            // The last rows of pixels are the first ones of the next row of tiles.
+            let known = if row == 0 { 0 } else { SIDE - T::STEP };
             let row_len = self.layout.strip_width() * self.layout.into;
             self.strip.copy_within((SIDE - known) * row_len.., 0);
             for line in known..SIDE {
                 self.fill_strip(x, row, line);
             }
             for column in 0..self.columns {
-                self.transform_input(row * self.columns + column, column * OUT * self.layout.into);
+                self.transform_input(row * self.columns + column, column * T::STEP * self.layout.into);
             }
         }
     }
@@ -133,21 +146,25 @@ impl<'a, S: Simd> Block<'a, S> {
         let (Shape { height, width, channels }, into) = (x.shape, self.layout.into);
         let row_len = self.layout.strip_width() * into;
         let strip = &mut self.strip[line * row_len..][..row_len];
-        // One more than the pixel's place, since the first lies one up and left of the tile.
-        let (y, left) = (self.first_row + row * OUT + line, self.first_column * OUT);
-        let from = left.max(1) - 1;
-        let to = width.min((left + self.layout.strip_width()).saturating_sub(1));
-        if y == 0 || y > height {
+        // Places are as many more than a pixel's as the tile reaches beyond the picture's edge.
+        let y = (self.first_row / OUT + row) * T::STEP + line;
+        let left = self.first_column * T::STEP;
+        let from = left.max(T::PAD) - T::PAD;
+        let to = width.min((left + self.layout.strip_width()).saturating_sub(T::PAD));
+        if y < T::PAD || y - T::PAD >= height {
             strip.fill(self.simd.splat_f32s(0.0));
             return;
         }
-        let before = from + 1 - left;
-        let (head, rest) = strip.split_at_mut(before * into);
+        let (head, rest) = strip.split_at_mut((from + T::PAD - left) * into);
         let (pixels, tail) = rest.split_at_mut((to - from) * into);
         head.fill(self.simd.splat_f32s(0.0));
         tail.fill(self.simd.splat_f32s(0.0));
-        let values = &x.values[((y - 1) * width + from) * channels..((y - 1) * width + to) * channels];
-        x.norm.activate(self.simd, values, pixels);
+        let row = (y - T::PAD) * width;
+        let values = &x.values[(row + from) * channels..(row + to) * channels];
+        match x.norm {
+            Some(norm) => norm.activate(self.simd, values, pixels),
+            None => spread(self.simd, values, channels, pixels),
+        }
     }
 
     /// Transforms the tile whose first pixel lies at vector `from` of the strip.
@@ -164,13 +181,13 @@ impl<'a, S: Simd> Block<'a, S> {
                 for (value, pixel) in line.iter_mut().zip(pixels) {
                     *value = *pixel;
                 }
-                for (half, value) in half.iter_mut().zip(tile::input(self.simd, line)) {
+                for (half, value) in half.iter_mut().zip(T::input(self.simd, line)) {
                     half[column] = value;
                 }
             }
             let mut places = self.inputs[tile * into + c..].iter_mut().step_by(step);
             for half in half {
-                for (value, place) in tile::input(self.simd, half).into_iter().zip(&mut places) {
+                for (value, place) in T::input(self.simd, half).into_iter().zip(&mut places) {
                     *place = value;
                 }
             }
@@ -183,20 +200,21 @@ impl<'a, S: Simd> Block<'a, S> {
         let Layout { into, products, lanes, .. } = *self.layout;
         let (tiles, depth) = (self.rows * self.columns, self.layout.shape.channels);
         let points = S::as_simd_f32s(points).0;
-        for point in 0..POINTS {
-            let inputs = &self.inputs[point * self.layout.input_step()..][..tiles * into];
+        for product in 0..SIDE * SIDE {
+            let inputs = &self.inputs[product * self.layout.input_step()..][..tiles * into];
             let left = pulp::bytemuck::cast_slice::<S::f32s, f32>(inputs);
             for panel in 0..products / PANEL {
-                let out = &mut self.products[point * self.layout.product_step() + panel * PANEL..];
-                let at = |panel: usize, point: usize| &points[(panel * POINTS + point) * depth * PANEL..];
-                let soon =
-                    if panel + 1 < products / PANEL { at(panel + 1, point) } else { at(0, (point + 1) % POINTS) };
-                let (panel, soon) = (&at(panel, point)[..depth * PANEL], &soon[..depth * PANEL]);
-                let (simd, left_step, out_step) = (self.simd, into * lanes, products);
-                in_groups::<S>(
-                    tiles,
-                    &mut Product { simd, left, left_step, depth, panel, soon, out, out_step, add: false },
-                );
+                let out = &mut self.products[product * self.layout.product_step() + panel * PANEL..];
+                let at = |panel: usize, product: usize| {
+                    let point = T::weight(product / SIDE) * WEIGHTS + T::weight(product % SIDE);
+                    &points[(panel * POINTS + point) * depth * PANEL..][..depth * PANEL]
+                };
+                let last = panel + 1 == products / PANEL;
+                let soon = if last { at(0, (product + 1) % (SIDE * SIDE)) } else { at(panel + 1, product) };
+                let (panel, simd, left_step, out_step) = (at(panel, product), self.simd, into * lanes, products);
+                let mut product =
+                    Product { simd, left, left_step, depth, panel, soon, out, out_step, add: false };
+                in_groups::<S>(tiles, &mut product);
             }
         }
     }
@@ -204,8 +222,7 @@ impl<'a, S: Simd> Block<'a, S> {
     /// Writes each tile's outputs, `bias` added, to the task's output.
     #[inline(always)]
     pub(super) fn transform_outputs(&self, bias: &[f32], out: &mut [f32], add: bool) {
-        let Shape { width, .. } = self.layout.shape;
-        let channels = self.layout.channels_out;
+        let Shape { width, channels, .. } = self.layout.out;
         for tile in 0..self.rows * self.columns {
             let (row, column) = (tile / self.columns * OUT, (self.first_column + tile % self.columns) * OUT);
             let down = OUT.min(out.len() / (width * channels) - row);
@@ -241,13 +258,13 @@ impl<'a, S: Simd> Block<'a, S> {
             for (value, product) in line.iter_mut().zip(self.products[from..].iter().step_by(SIDE * step)) {
                 *value = *product;
             }
-            for (half, value) in half.iter_mut().zip(tile::output(self.simd, line)) {
+            for (half, value) in half.iter_mut().zip(T::output(self.simd, line)) {
                 half[column] = value;
             }
         }
         let mut whole = [[zero; OUT]; OUT];
         for (whole, half) in whole.iter_mut().zip(half) {
-            *whole = tile::output(self.simd, half);
+            *whole = T::output(self.simd, half);
         }
         whole
     }
@@ -255,10 +272,20 @@ impl<'a, S: Simd> Block<'a, S> {
     /// Merges the moments of what the block has written.
     #[inline(always)]
     pub(super) fn measure(&self, out: &[f32], moments: &mut [Moments]) {
-        let (width, channels) = (self.layout.shape.width, self.layout.channels_out);
+        let Shape { width, channels, .. } = self.layout.out;
         let end = width.min((self.first_column + self.columns) * OUT);
         let columns = self.first_column * OUT * channels..end * channels;
         let segments = out.chunks_exact(width * channels).map(|row| &row[columns.clone()]);
         measure(self.simd, segments, moments);
+    }
+}
+
+/// Copies whole `pixels` to `out`, each filled up with zeros to whole vectors.
+#[inline(always)]
+fn spread<S: Simd>(simd: S, pixels: &[f32], channels: usize, out: &mut [S::f32s]) {
+    for (pixel, out) in pixels.chunks_exact(channels).zip(out.chunks_exact_mut(channels.div_ceil(S::F32_LANES))) {
+        for (values, out) in pixel.chunks(S::F32_LANES).zip(out) {
+            *out = load(simd, values);
+        }
     }
 }

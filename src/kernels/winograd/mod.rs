@@ -1,4 +1,4 @@
-//! Group norm, SiLU and a 3 × 3 convolution in one go, through Winograd's minimal filtering.
+//! 3 × 3 convolutions through Winograd's minimal filtering; of stride 1 with the group norm and SiLU before them in one go.
 //!
 //! A task takes some rows of tiles. Block by block it normalises the pixels under them (so that no activation is ever
 //! stored), transforms each tile's inputs, multiplies all tiles of the block with the weights at each point, and
@@ -16,41 +16,84 @@ use super::{Cpu, Shape};
 use block::{Block, Layout};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
+use std::marker::PhantomData;
+use tile::{Halving, Same, Tile};
 
-/// A picture and the group norm to apply to it on the way.
+/// A picture, and the group norm that is applied to it on the way, with SiLU.
 #[derive(Clone, Copy)]
 pub(crate) struct Normed<'a> {
     pub(crate) values: &'a [f32],
     pub(crate) shape: Shape,
-    pub(crate) norm: &'a Affine,
+    pub(crate) norm: Option<&'a Affine>,
+}
+
+/// Pixels from one output's place to the next one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stride {
+    /// Taps lie around each pixel.
+    One,
+    /// Taps lie right and down from every other pixel, so that an even side halves exactly.
+    Two,
+}
+
+impl Stride {
+    /// A side of the output for one of the input.
+    fn divide(self, side: usize) -> usize {
+        match self {
+            Self::One => side,
+            Self::Two => side / 2,
+        }
+    }
 }
 
 /// Bytes that a thread keeps for layers of at most `channels` in and out, whatever the picture.
 pub(crate) fn working_bytes(cpu: Cpu, channels: usize) -> usize {
     let shape = Shape { height: 1 << 20, width: 1 << 20, channels };
-    rounded(Layout::new(cpu, shape, channels).scratch()) * size_of::<f32>()
+    let layouts = [Layout::new::<Same, 6>(cpu, shape, shape), Layout::new::<Halving, 9>(cpu, shape, shape)];
+    let values = layouts.iter().map(Layout::scratch).max().unwrap_or(0);
+    rounded(values) * size_of::<f32>()
 }
 
 impl Winograd {
+    /// Shape of what comes out for a picture of `shape`.
+    pub(crate) fn shape(&self, shape: Shape) -> Shape {
+        let divide = |side| self.stride().divide(side);
+        Shape { height: divide(shape.height), width: divide(shape.width), channels: self.channels_out() }
+    }
+
     /// Convolves SiLU(norm(`x`)), zeros beyond its edges, to `out`, or adds to what `out` holds.
     ///
     /// `points` are this layer's weights as [`Winograd::transform`] makes them. Returns the moments of `out`'s channels.
     pub(crate) fn forward(&self, cpu: Cpu, x: Normed, points: &[f32], out: &mut [f32], add: bool) -> Vec<Moments> {
-        let layout = Layout::new(cpu, x.shape, self.channels_out());
+        match self.stride() {
+            Stride::One => self.forward_with::<Same, 6>(cpu, x, points, out, add),
+            Stride::Two => self.forward_with::<Halving, 9>(cpu, x, points, out, add),
+        }
+    }
+
+    fn forward_with<T: Tile<SIDE>, const SIDE: usize>(
+        &self,
+        cpu: Cpu,
+        x: Normed,
+        points: &[f32],
+        out: &mut [f32],
+        add: bool,
+    ) -> Vec<Moments> {
+        let layout = Layout::new::<T, SIDE>(cpu, x.shape, self.shape(x.shape));
         let task = |(index, out): (usize, &mut [f32])| {
             with_scratch(layout.scratch(), |scratch| {
                 let first_row = index * layout.task_rows();
-                cpu.run(Task { weights: self, x, points, layout: &layout, first_row, out, add, scratch })
+                let tile = PhantomData;
+                cpu.run(Task::<T, SIDE> { weights: self, x, points, layout: &layout, first_row, out, add, scratch, tile })
             })
         };
-        let task_len = layout.task_rows() * x.shape.width * self.channels_out();
-        let parts: Vec<_> = out.par_chunks_mut(task_len).enumerate().map(task).collect();
+        let parts: Vec<_> = out.par_chunks_mut(layout.task_len()).enumerate().map(task).collect();
         parts.iter().fold(vec![Moments::default(); self.channels_out()], |all, part| merge_channels(all, part))
     }
 }
 
 /// Some rows of tiles over the whole width.
-struct Task<'a> {
+struct Task<'a, T, const SIDE: usize> {
     weights: &'a Winograd,
     x: Normed<'a>,
     points: &'a [f32],
@@ -60,9 +103,10 @@ struct Task<'a> {
     out: &'a mut [f32],
     add: bool,
     scratch: &'a mut [f32],
+    tile: PhantomData<T>,
 }
 
-impl WithSimd for Task<'_> {
+impl<T: Tile<SIDE>, const SIDE: usize> WithSimd for Task<'_, T, SIDE> {
     type Output = Vec<Moments>;
 
     #[inline(always)]
@@ -70,7 +114,7 @@ impl WithSimd for Task<'_> {
         let Self { weights, x, points, layout, first_row, out, add, scratch, .. } = self;
         let mut moments = vec![Moments::default(); weights.channels_out()];
         for first_column in layout.blocks() {
-            let mut block = Block::<S>::new(simd, layout, first_row, first_column, out.len(), scratch);
+            let mut block = Block::<T, S, SIDE>::new(simd, layout, first_row, first_column, out.len(), scratch);
             block.transform_inputs(x);
             block.multiply(points);
             block.transform_outputs(weights.bias(), out, add);
@@ -88,30 +132,32 @@ mod tests {
     use proptest::prelude::*;
 
     /// The layer and its twin on one random picture.
-    fn check(shape: Shape, out: usize, add: bool, seed: u64) -> Result<(), TestCaseError> {
+    fn check(shape: Shape, out: usize, stride: Stride, add: bool, seed: u64) -> Result<(), TestCaseError> {
         let into = shape.channels;
         let (x, weight, bias) = (values(seed, shape.len()), values(seed + 1, out * into * 9), values(seed + 2, out));
         let (slope, shift) = (values(seed + 3, into), values(seed + 4, into));
         let normed = plain::group_norm(&widen(&x), 1, &slope, &shift, 1e-3);
         let activated: Vec<f64> = normed.iter().map(|value| plain::silu(*value)).collect();
-        let mut expected = plain::convolve(&activated, shape, &weight, &bias, (3, 1, 1));
+        // As in the encoder: what halves is not normed.
+        let mut expected = match stride {
+            Stride::One => plain::convolve(&activated, shape, &weight, &bias, (3, 1, 1)),
+            Stride::Two => plain::convolve(&widen(&x), shape, &weight, &bias, (3, 2, 0)),
+        };
         if add {
             expected.iter_mut().for_each(|value| *value += 1.0);
         }
-        let channels: Vec<Moments> = plain::moments(&widen(&x), into)
-            .iter()
-            .map(|&(mean, variance)| {
-                let count = (shape.height * shape.width) as f64;
-                Moments { count, mean, deviations: variance * count }
-            })
-            .collect();
-        let norm = Affine::group_norm(&channels, 1, &slope, &shift, 1e-3);
+        let channels = plain::moments(&widen(&x), into).into_iter().map(|(mean, variance)| {
+            let count = (shape.height * shape.width) as f64;
+            Moments { count, mean, deviations: variance * count }
+        });
+        let norm = Affine::group_norm(&channels.collect::<Vec<_>>(), 1, &slope, &shift, 1e-3);
+        let norm = (stride == Stride::One).then_some(&norm);
         for cpu in Cpu::all() {
-            let layer = Winograd::new(cpu, &weight, &bias);
+            let layer = Winograd::new(cpu, &weight, &bias, stride);
             let mut points = vec![f32::NAN; layer.points()];
             layer.transform(cpu, &mut points);
-            let mut got = vec![1.0; shape.height * shape.width * out];
-            let moments = layer.forward(cpu, Normed { values: &x, shape, norm: &norm }, &points, &mut got, add);
+            let mut got = vec![1.0; layer.shape(shape).len()];
+            let moments = layer.forward(cpu, Normed { values: &x, shape, norm }, &points, &mut got, add);
             prop_assert!(far(&got, &expected) < 5e-5, "{cpu:?}: {}", far(&got, &expected));
             prop_assert!(same_moments(&moments, &got));
         }
@@ -127,17 +173,20 @@ mod tests {
             width in 1usize..40,
             channels in 1usize..40,
             out in 1usize..70,
+            stride in prop::sample::select(vec![Stride::One, Stride::Two]),
             add: bool,
             seed: u64,
         ) {
-            check(Shape { height, width, channels }, out, add, seed)?;
+            let even = |side: usize| if stride == Stride::Two { 2 * side } else { side };
+            check(Shape { height: even(height), width: even(width), channels }, out, stride, add, seed)?;
         }
     }
 
     #[test]
     fn pictures_wider_than_a_block_and_one_pixel_thin_are_right() {
         for (height, width) in [(1, 200), (200, 1), (1, 1), (17, 131)] {
-            check(Shape { height, width, channels: 5 }, 33, true, 7).unwrap();
+            check(Shape { height, width, channels: 5 }, 33, Stride::One, true, 7).unwrap();
+            check(Shape { height: 2 * height, width: 2 * width, channels: 5 }, 33, Stride::Two, false, 7).unwrap();
         }
     }
 }

@@ -9,7 +9,7 @@ const NORM_EPS: f64 = 1e-6;
 pub(super) struct DownBlock {
     pub(super) resnets: Vec<Resnet>,
     /// Weights at `downsamplers.0.conv`.
-    pub(super) downsampler: Option<Direct>,
+    pub(super) downsampler: Option<Winograd>,
 }
 
 pub(super) struct Resnet {

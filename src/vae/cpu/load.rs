@@ -1,7 +1,7 @@
 //! Layers out of an opened weights file.
 
 use super::layers::{Attention, DownBlock, GroupNorm, Resnet};
-use crate::kernels::{Cpu, Direct, Window, Winograd};
+use crate::kernels::{Cpu, Direct, Stride, Window, Winograd};
 use crate::vae::Weights;
 use crate::vae::layout::EncoderLayout;
 
@@ -16,8 +16,8 @@ impl Source<'_> {
         Direct::new(self.cpu, &self.weight(name), &self.bias(name), window)
     }
 
-    pub(super) fn winograd(&self, name: &str) -> Winograd {
-        Winograd::new(self.cpu, &self.weight(name), &self.bias(name))
+    pub(super) fn winograd(&self, name: &str, stride: Stride) -> Winograd {
+        Winograd::new(self.cpu, &self.weight(name), &self.bias(name), stride)
     }
 
     pub(super) fn norm(&self, name: &str) -> GroupNorm {
@@ -30,9 +30,9 @@ impl Source<'_> {
         let has_shortcut = self.weights.holds(&format!("{shortcut}.weight"));
         Resnet {
             norm1: self.norm(&at("norm1")),
-            conv1: self.winograd(&at("conv1")),
+            conv1: self.winograd(&at("conv1"), Stride::One),
             norm2: self.norm(&at("norm2")),
-            conv2: self.winograd(&at("conv2")),
+            conv2: self.winograd(&at("conv2"), Stride::One),
             conv_shortcut: has_shortcut.then(|| self.direct(&shortcut, Window::POINT)),
         }
     }
@@ -40,7 +40,7 @@ impl Source<'_> {
     pub(super) fn down_block(&self, layout: &EncoderLayout, level: usize) -> DownBlock {
         let at = |part: String| format!("encoder.down_blocks.{level}.{part}");
         let halves = level + 1 < layout.block_out_channels.len();
-        let downsampler = || self.direct(&at("downsamplers.0.conv".into()), Window::HALVING);
+        let downsampler = || self.winograd(&at("downsamplers.0.conv".into()), Stride::Two);
         DownBlock {
             resnets: (0..layout.layers_per_block).map(|i| self.resnet(&at(format!("resnets.{i}")))).collect(),
             downsampler: halves.then(downsampler),

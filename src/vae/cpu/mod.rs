@@ -9,7 +9,7 @@ mod plan;
 mod run;
 
 use crate::error::{Error, Result};
-use crate::kernels::{self, Aligned, Cpu, Direct, Window, Winograd};
+use crate::kernels::{self, Aligned, Cpu, Direct, Stride, Window, Winograd};
 use crate::units::Size;
 use crate::vae::Weights;
 use crate::vae::layout::EncoderLayout;
@@ -49,12 +49,12 @@ impl CpuEncoder {
         let levels = layout.block_out_channels.len();
         Self {
             cpu: source.cpu,
-            conv_in: source.direct("encoder.conv_in", Window::SAME),
+            conv_in: source.direct("encoder.conv_in", Window::SQUARE),
             down_blocks: (0..levels).map(|level| source.down_block(&layout, level)).collect(),
             mid_resnets: [0, 1].map(|index| source.resnet(&format!("encoder.mid_block.resnets.{index}"))),
             mid_attention: layout.mid_attention.then(|| source.attention("encoder.mid_block.attentions.0")),
             conv_norm_out: source.norm("encoder.conv_norm_out"),
-            conv_out: source.winograd("encoder.conv_out"),
+            conv_out: source.winograd("encoder.conv_out", Stride::One),
             quant_conv: layout.quant_conv.then(|| source.direct("quant_conv", Window::POINT)),
             buffers: Mutex::default(),
             layout,
@@ -92,7 +92,8 @@ impl CpuEncoder {
     /// Values of the largest convolution's transformed weights.
     fn points(&self) -> usize {
         let resnets = self.down_blocks.iter().flat_map(|block| &block.resnets).chain(&self.mid_resnets);
-        let convs = resnets.flat_map(|resnet| [&resnet.conv1, &resnet.conv2]).chain([&self.conv_out]);
+        let downsamplers = self.down_blocks.iter().filter_map(|block| block.downsampler.as_ref());
+        let convs = resnets.flat_map(|resnet| [&resnet.conv1, &resnet.conv2]).chain(downsamplers).chain([&self.conv_out]);
         convs.map(Winograd::points).max().unwrap_or(0)
     }
 }

@@ -42,7 +42,9 @@ impl<'a> Run<'a> {
             self.resnet(resnet, places);
         }
         if let (Some(downsampler), Some(halved)) = (&block.downsampler, halved) {
-            self.move_through(downsampler, halved);
+            self.moments = self.winograd(downsampler, (&self.x.clone(), self.shape), None, halved, false);
+            self.shape = downsampler.shape(self.shape);
+            self.x = halved.clone();
         }
     }
 
@@ -50,14 +52,14 @@ impl<'a> Run<'a> {
     pub(super) fn resnet(&mut self, resnet: &Resnet, at: &ResnetPlaces) {
         let norm = resnet.norm1.affine(&self.moments);
         let x = (&self.x.clone(), self.shape);
-        let moments = self.winograd(&resnet.conv1, x, &norm, &at.hidden, false);
+        let moments = self.winograd(&resnet.conv1, x, Some(&norm), &at.hidden, false);
         if let Some(conv_shortcut) = &resnet.conv_shortcut {
             self.direct(conv_shortcut, x, &at.out, false);
         }
         self.x = at.out.clone();
         self.shape.channels = resnet.conv1.channels_out();
         let norm = resnet.norm2.affine(&moments);
-        self.moments = self.winograd(&resnet.conv2, (&at.hidden, self.shape), &norm, &at.out, true);
+        self.moments = self.winograd(&resnet.conv2, (&at.hidden, self.shape), Some(&norm), &at.out, true);
     }
 
     /// One head over all pixels, its output added to the input.
@@ -86,7 +88,7 @@ impl<'a> Run<'a> {
     pub(super) fn conv_out(&mut self, norm: &GroupNorm, conv_out: &Winograd, plan: &Plan) {
         let norm = norm.affine(&self.moments);
         let x = (&self.x.clone(), self.shape);
-        self.winograd(conv_out, x, &norm, &plan.conv_out, false);
+        self.winograd(conv_out, x, Some(&norm), &plan.conv_out, false);
         self.x = plan.conv_out.clone();
         self.shape.channels = conv_out.channels_out();
     }
@@ -117,7 +119,7 @@ impl<'a> Run<'a> {
         &mut self,
         conv: &Winograd,
         (x, shape): (&Place, Shape),
-        norm: &Affine,
+        norm: Option<&Affine>,
         out: &Place,
         add: bool,
     ) -> Vec<Moments> {
@@ -125,7 +127,7 @@ impl<'a> Run<'a> {
         conv.transform(self.cpu, points);
         let [x, out] = disjoint(self.values, [x, out]);
         let x = Normed { values: &x[..shape.len()], shape, norm };
-        conv.forward(self.cpu, x, points, &mut out[..shape.height * shape.width * conv.channels_out()], add)
+        conv.forward(self.cpu, x, points, &mut out[..conv.shape(shape).len()], add)
     }
 }
 
