@@ -29,7 +29,7 @@ pub(crate) struct Direct {
     /// (taps · channels in, channels out)
     weight: Panels,
     bias: Vec<f32>,
-    /// A pixel beyond the picture.
+    /// Pixels beyond the picture.
     zeros: Vec<f32>,
     window: Window,
 }
@@ -41,7 +41,7 @@ impl Direct {
         let into = weight.len() / (taps * out);
         let at = |row: usize, column: usize| weight[(column * into + row % into) * taps + row / into];
         let weight = Panels::pack(cpu, taps * into, out, at);
-        Self { weight, bias: bias.to_vec(), zeros: vec![0.0; into], window }
+        Self { weight, bias: bias.to_vec(), zeros: vec![0.0; window.side * into], window }
     }
 
     /// Shape of what comes out for a picture of `shape`.
@@ -102,37 +102,54 @@ struct Pass<'a, S> {
 }
 
 impl<S: Simd> Pass<'_, S> {
-    /// The input pixel under tap (`down`, `right`) of the output pixel at `place`.
+    /// `count` neighbouring input pixels whose first lies under tap (`down`, `right`) of the output pixel at `place`;
+    /// zeros for one beyond the picture's sides, and for any number of them beyond its top and bottom.
     #[inline(always)]
-    fn pixel(&self, (row, column): (usize, usize), down: usize, right: usize) -> &[f32] {
-        let pad = self.direct.window.side / 2;
+    fn pixels(&self, (row, column): (usize, usize), down: usize, right: usize, count: usize) -> &[f32] {
+        let (pad, into) = (self.direct.window.side / 2, self.shape.channels);
         let (row, column) = ((row + down).wrapping_sub(pad), (column + right).wrapping_sub(pad));
         if row < self.shape.height && column < self.shape.width {
-            &self.x[(row * self.shape.width + column) * self.shape.channels..][..self.shape.channels]
+            &self.x[(row * self.shape.width + column) * into..][..count * into]
         } else {
-            &self.direct.zeros
+            &self.direct.zeros[..count * into]
         }
+    }
+
+    /// Adds the products of the taps from (`down`, `right`) on, `count` of a row of taps in one go.
+    #[inline(always)]
+    fn add_taps<const ROWS: usize>(
+        &self,
+        sums: &mut Sums<S, ROWS>,
+        places: &[(usize, usize); ROWS],
+        (down, right, count): (usize, usize, usize),
+    ) {
+        let (side, into) = (self.direct.window.side, self.shape.channels);
+        let mut rows = [self.x; ROWS];
+        for (row, place) in rows.iter_mut().zip(places) {
+            *row = self.pixels(*place, down, right, count);
+        }
+        let from = (down * side + right) * into;
+        let panel = self.direct.weight.panel(self.panel, from, side * side * into - from);
+        let (panel, soon) = S::as_simd_f32s(panel).0.split_at(count * into * PANEL);
+        accumulate(self.simd, sums, rows, panel, soon);
     }
 }
 
 impl<S: Simd> Group for Pass<'_, S> {
     #[inline(always)]
     fn call<const ROWS: usize>(&mut self, first: usize) {
-        let (simd, side, into) = (self.simd, self.direct.window.side, self.shape.channels);
-        let mut places = [(0, 0); ROWS];
+        let (simd, side, width) = (self.simd, self.direct.window.side, self.shape.width);
+        let (mut places, mut inside) = ([(0, 0); ROWS], true);
         for (r, place) in places.iter_mut().enumerate() {
             let pixel = self.first + first + r;
-            *place = (pixel / self.shape.width, pixel % self.shape.width);
+            *place = (pixel / width, pixel % width);
+            inside &= place.1 >= side / 2 && place.1 + side / 2 < width;
         }
         let mut sums: Sums<S, ROWS> = [[simd.splat_f32s(0.0); PANEL]; ROWS];
-        for tap in 0..side * side {
-            let mut rows = [self.x; ROWS];
-            for (row, place) in rows.iter_mut().zip(places) {
-                *row = self.pixel(place, tap / side, tap % side);
-            }
-            let panel = S::as_simd_f32s(self.direct.weight.panel(self.panel, tap * into, (side * side - tap) * into)).0;
-            let (panel, soon) = panel.split_at(into * PANEL);
-            accumulate(simd, &mut sums, rows, panel, soon);
+        // Pixels under a row of taps are neighbours, unless one lies beyond a side.
+        let count = if inside { side } else { 1 };
+        for tap in (0..side * side).step_by(count) {
+            self.add_taps(&mut sums, &places, (tap / side, tap % side, count));
         }
         let channels = self.direct.bias.len();
         for (r, sums) in sums.iter().enumerate() {

@@ -212,8 +212,7 @@ impl<'a, T: Tile<SIDE>, S: Simd, const SIDE: usize> Block<'a, T, S, SIDE> {
                 let last = panel + 1 == products / PANEL;
                 let soon = if last { at(0, (product + 1) % (SIDE * SIDE)) } else { at(panel + 1, product) };
                 let (panel, simd, left_step, out_step) = (at(panel, product), self.simd, into * lanes, products);
-                let mut product =
-                    Product { simd, left, left_step, depth, panel, soon, out, out_step, add: false };
+                let mut product = Product { simd, left, left_step, depth, panel, soon, out, out_step, add: false };
                 in_groups::<S>(tiles, &mut product);
             }
         }

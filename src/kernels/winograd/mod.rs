@@ -84,7 +84,17 @@ impl Winograd {
             with_scratch(layout.scratch(), |scratch| {
                 let first_row = index * layout.task_rows();
                 let tile = PhantomData;
-                cpu.run(Task::<T, SIDE> { weights: self, x, points, layout: &layout, first_row, out, add, scratch, tile })
+                cpu.run(Task::<T, SIDE> {
+                    weights: self,
+                    x,
+                    points,
+                    layout: &layout,
+                    first_row,
+                    out,
+                    add,
+                    scratch,
+                    tile,
+                })
             })
         };
         let parts: Vec<_> = out.par_chunks_mut(layout.task_len()).enumerate().map(task).collect();

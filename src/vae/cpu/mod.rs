@@ -93,7 +93,8 @@ impl CpuEncoder {
     fn points(&self) -> usize {
         let resnets = self.down_blocks.iter().flat_map(|block| &block.resnets).chain(&self.mid_resnets);
         let downsamplers = self.down_blocks.iter().filter_map(|block| block.downsampler.as_ref());
-        let convs = resnets.flat_map(|resnet| [&resnet.conv1, &resnet.conv2]).chain(downsamplers).chain([&self.conv_out]);
+        let convs =
+            resnets.flat_map(|resnet| [&resnet.conv1, &resnet.conv2]).chain(downsamplers).chain([&self.conv_out]);
         convs.map(Winograd::points).max().unwrap_or(0)
     }
 }
@@ -133,11 +134,8 @@ mod tests {
         for name in ["sdxl_tiny_f16", "flux_tiny_f16", "tiny16_ldm_f16"] {
             let weights = weights(name);
             let encoder = CpuEncoder::new(&weights);
-            let vb = VarBuilder::from_tensors(
-                weights.load(&Device::Cpu, DType::F32).unwrap(),
-                DType::F32,
-                &Device::Cpu,
-            );
+            let vb =
+                VarBuilder::from_tensors(weights.load(&Device::Cpu, DType::F32).unwrap(), DType::F32, &Device::Cpu);
             let twin = CandleEncoder::new(weights.layout(), vb).unwrap();
             for (width, height) in [(168, 136), (8, 8), (8, 200), (200, 8), (72, 40)] {
                 let pixels = standard_normal(&[7; 32], 3 * width * height);
