@@ -8,6 +8,8 @@
 //! encoding (weights included, what the run before it needed too). `--input` takes the picture from the tensor `x`,
 //! (1, 3, H, W), of a safetensors file; `--save` writes the latent mean to one, as `mean`.
 
+#![allow(clippy::print_stdout, reason = "this is what it is for")]
+
 use prebake::recipe::Precision;
 use prebake::units::Size;
 use prebake::vae::device::{self, DeviceRequest};

@@ -22,9 +22,9 @@ pub struct Encoder {
 
 enum Network {
     /// f32 on the CPU.
-    Cpu(CpuEncoder),
+    Cpu(Box<CpuEncoder>),
     /// Everything else.
-    Candle(CandleEncoder),
+    Candle(Box<CandleEncoder>),
 }
 
 impl Encoder {
@@ -43,10 +43,10 @@ impl Encoder {
         };
         let layout = weights.layout().clone();
         let network = if device.is_cpu() && precision == Precision::F32 {
-            Network::Cpu(CpuEncoder::new(weights))
+            Network::Cpu(Box::new(CpuEncoder::new(weights)))
         } else {
             let vb = VarBuilder::from_tensors(weights.load(device, dtype)?, dtype, device);
-            Network::Candle(CandleEncoder::new(&layout, vb)?)
+            Network::Candle(Box::new(CandleEncoder::new(&layout, vb)?))
         };
         weights.release_pages();
         Ok(Self { network, layout, device: device.clone(), dtype })
