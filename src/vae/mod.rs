@@ -1,7 +1,8 @@
 //! The encoder half of the KL autoencoder that Stable Diffusion and Flux train on.
 //!
 //! It owns: finding an encoder in a safetensors file whatever its key style ([`weights`], `names`, [`layout`]),
-//! telling its family ([`family`]), running it ([`encoder`]), the posterior and the one draw from it ([`posterior`]),
+//! telling its family ([`family`]), running it ([`encoder`]; `cpu` in f32 on the CPU with our own kernels,
+//! `candle_encoder` in half types and on GPUs), the posterior and the one draw from it ([`posterior`]),
 //! the choice of devices ([`device`]), how much a GPU's kernels can count (`capacity`), what an encode needs of memory
 //! ([`memory`]), what there is ([`available`]), the batch and tiles that follow ([`budget`]), and cutting and blending
 //! these ([`tiles`]).

@@ -5,7 +5,6 @@ use super::tile::{OUT, Tile, WEIGHTS};
 use super::weights::POINTS;
 use crate::kernels::cpu::{load, store};
 use crate::kernels::gemm::{PANEL, Product, in_groups};
-use crate::kernels::norm::{Moments, measure};
 use crate::kernels::{Cpu, Shape};
 use pulp::Simd;
 use std::marker::PhantomData;
@@ -13,6 +12,11 @@ use std::marker::PhantomData;
 /// Products of a block, a channel: 48 tiles of 36. Enough that the weights, read once for each block, do not limit; few
 /// enough that what is multiplied stays in the second-level cache.
 const PRODUCTS: usize = 48 * 36;
+
+/// Blocks that a small picture is cut into, and the tiles of a block below which none is made for that: the weights are
+/// read once for each.
+const SMALL_BLOCKS: usize = 8;
+const LEAST: usize = 24;
 
 /// Rows of tiles in a block. Each shares rows of pixels with the next, and those are normalised once.
 const TILE_ROWS: usize = 4;
@@ -25,8 +29,9 @@ pub(super) struct Layout {
     /// Inputs and products along a tile's side, and inputs from one tile to the next.
     side: usize,
     step: usize,
-    /// Tiles in a row of the picture, and in a row of a block.
+    /// Tiles in a row of the picture; rows and columns of tiles in a block.
     across: usize,
+    rows: usize,
     columns: usize,
     /// Vectors of a pixel before and after.
     into: usize,
@@ -38,26 +43,33 @@ impl Layout {
     pub(super) fn new<T: Tile<SIDE>, const SIDE: usize>(cpu: Cpu, shape: Shape, out: Shape) -> Self {
         let lanes = cpu.lanes();
         let across = out.width.div_ceil(OUT);
-        // Tiles with more products are fewer; and blocks are of equal width rather than the last one narrow.
-        let most = (PRODUCTS / (SIDE * SIDE * TILE_ROWS)).max(1);
+        let rows = TILE_ROWS.min(out.height.div_ceil(OUT));
+        // Tiles with more products are fewer, those of a small picture still make a few blocks for several threads, and
+        // blocks are of equal width rather than the last one narrow.
+        let few = (across * out.height.div_ceil(OUT)).div_ceil(SMALL_BLOCKS).max(LEAST);
+        let most = (few.min(PRODUCTS / (SIDE * SIDE)) / rows).max(1);
         let columns = across.div_ceil(across.div_ceil(most));
         let (into, products) = (shape.channels.div_ceil(lanes), out.channels.div_ceil(PANEL * lanes) * PANEL);
-        Self { shape, out, lanes, side: SIDE, step: T::STEP, across, columns, into, products }
+        Self { shape, out, lanes, side: SIDE, step: T::STEP, across, rows, columns, into, products }
     }
 
-    /// Output rows of a task.
-    pub(super) fn task_rows(&self) -> usize {
-        TILE_ROWS * OUT
-    }
-
-    /// Values that a task writes; the last one's are fewer.
-    pub(super) fn task_len(&self) -> usize {
-        self.task_rows() * self.out.width * self.out.channels
-    }
-
-    /// First tile column of each block.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = usize> + use<> {
-        (0..self.across).step_by(self.columns)
+    /// Cuts the output into what each block writes.
+    pub(super) fn areas<'a>(&self, out: &'a mut [f32]) -> Vec<Area<'a>> {
+        let (row, block) = (self.out.width * self.out.channels, self.columns * OUT * self.out.channels);
+        let mut all = Vec::new();
+        for (index, rows) in out.chunks_mut(self.rows * OUT * row).enumerate() {
+            let area = |column| Area {
+                first_row: index * self.rows * OUT,
+                first_column: column * self.columns,
+                rows: Vec::with_capacity(self.rows * OUT),
+            };
+            let mut areas: Vec<Area> = (0..row.div_ceil(block)).map(area).collect();
+            for row in rows.chunks_mut(row) {
+                areas.iter_mut().zip(row.chunks_mut(block)).for_each(|(area, part)| area.rows.push(part));
+            }
+            all.extend(areas);
+        }
+        all
     }
 
     /// Values of a block's working memory.
@@ -77,19 +89,27 @@ impl Layout {
     /// From a product's inputs to the next one's. A cache line more than they need: steps of 4 KiB would put all products'
     /// values for one tile in the same few lines of the first-level cache.
     fn input_step(&self) -> usize {
-        TILE_ROWS * self.columns * self.into + 16 / self.lanes
+        self.rows * self.columns * self.into + 16 / self.lanes
     }
 
     fn product_step(&self) -> usize {
-        TILE_ROWS * self.columns * self.products + 16 / self.lanes
+        self.rows * self.columns * self.products + 16 / self.lanes
     }
 }
 
-/// The block at `first_column` of a task, and its working memory.
+/// What a block writes: parts of neighbouring rows of the output.
+pub(super) struct Area<'a> {
+    /// Output row of the first part, and tile column that all begin with.
+    first_row: usize,
+    first_column: usize,
+    pub(super) rows: Vec<&'a mut [f32]>,
+}
+
+/// A block and its working memory.
 pub(super) struct Block<'a, T, S: Simd, const SIDE: usize> {
     simd: S,
     layout: &'a Layout,
-    /// Output row of the picture that the task's output begins with.
+    /// Output row and tile column that the block begins with.
     first_row: usize,
     first_column: usize,
     /// Tiles down and across.
@@ -105,21 +125,14 @@ pub(super) struct Block<'a, T, S: Simd, const SIDE: usize> {
 }
 
 impl<'a, T: Tile<SIDE>, S: Simd, const SIDE: usize> Block<'a, T, S, SIDE> {
-    /// The block at tile column `first_column` of a task whose output has `len` values from row `first_row` on.
+    /// The block that writes `area`.
     #[inline(always)]
-    pub(super) fn new(
-        simd: S,
-        layout: &'a Layout,
-        first_row: usize,
-        first_column: usize,
-        len: usize,
-        scratch: &'a mut [f32],
-    ) -> Self {
+    pub(super) fn new(simd: S, layout: &'a Layout, area: &Area, scratch: &'a mut [f32]) -> Self {
         let vectors = S::as_mut_simd_f32s(scratch).0;
         let (strip, rest) = vectors.split_at_mut(layout.strip());
         let (inputs, products) = rest.split_at_mut(SIDE * SIDE * layout.input_step());
-        let rows = (len / (layout.out.width * layout.out.channels)).div_ceil(OUT);
-        let columns = layout.columns.min(layout.across - first_column);
+        let Area { first_row, first_column, .. } = *area;
+        let (rows, columns) = (area.rows.len().div_ceil(OUT), layout.columns.min(layout.across - first_column));
         Self { simd, layout, first_row, first_column, rows, columns, strip, inputs, products, tile: PhantomData }
     }
 
@@ -218,20 +231,19 @@ impl<'a, T: Tile<SIDE>, S: Simd, const SIDE: usize> Block<'a, T, S, SIDE> {
         }
     }
 
-    /// Writes each tile's outputs, `bias` added, to the task's output.
+    /// Writes each tile's outputs, `bias` added, to the rows of the block's area.
     #[inline(always)]
-    pub(super) fn transform_outputs(&self, bias: &[f32], out: &mut [f32], add: bool) {
-        let Shape { width, channels, .. } = self.layout.out;
+    pub(super) fn transform_outputs(&self, bias: &[f32], out: &mut [&mut [f32]], add: bool) {
+        let channels = self.layout.out.channels;
         for tile in 0..self.rows * self.columns {
-            let (row, column) = (tile / self.columns * OUT, (self.first_column + tile % self.columns) * OUT);
-            let down = OUT.min(out.len() / (width * channels) - row);
-            let right = OUT.min(width - column);
+            let (row, column) = (tile / self.columns * OUT, tile % self.columns * OUT);
+            let right = out[row].len() / channels - column;
             for c in 0..channels.div_ceil(S::F32_LANES) {
                 let here = c * S::F32_LANES..channels.min((c + 1) * S::F32_LANES);
                 let bias = load(self.simd, &bias[here.clone()]);
                 let values = self.transform_output(tile, c);
-                for (y, values) in values.iter().enumerate().take(down) {
-                    let pixels = &mut out[((row + y) * width + column) * channels + here.start..];
+                for (values, out) in values.iter().zip(&mut out[row..]) {
+                    let pixels = &mut out[column * channels + here.start..];
                     for (value, pixel) in values.iter().zip(pixels.chunks_mut(channels)).take(right) {
                         let pixel = &mut pixel[..here.len()];
                         let mut value = self.simd.add_f32s(*value, bias);
@@ -266,16 +278,6 @@ impl<'a, T: Tile<SIDE>, S: Simd, const SIDE: usize> Block<'a, T, S, SIDE> {
             *whole = T::output(self.simd, half);
         }
         whole
-    }
-
-    /// Merges the moments of what the block has written.
-    #[inline(always)]
-    pub(super) fn measure(&self, out: &[f32], moments: &mut [Moments]) {
-        let Shape { width, channels, .. } = self.layout.out;
-        let end = width.min((self.first_column + self.columns) * OUT);
-        let columns = self.first_column * OUT * channels..end * channels;
-        let segments = out.chunks_exact(width * channels).map(|row| &row[columns.clone()]);
-        measure(self.simd, segments, moments);
     }
 }
 

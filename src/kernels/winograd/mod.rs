@@ -1,8 +1,7 @@
 //! 3 × 3 convolutions through Winograd's minimal filtering; of stride 1 with the group norm and SiLU before them in one go.
 //!
-//! A task takes some rows of tiles. Block by block it normalises the pixels under them (so that no activation is ever
-//! stored), transforms each tile's inputs, multiplies all tiles of the block with the weights at each point, and
-//! transforms the products back.
+//! A task takes a block of tiles. It normalises the pixels under them (so that no activation is ever stored), transforms
+//! each tile's inputs, multiplies all tiles with the weights at each point, and transforms the products back.
 
 mod block;
 mod tile;
@@ -10,10 +9,10 @@ mod weights;
 
 pub(crate) use weights::Winograd;
 
-use super::norm::{Affine, Moments, merge_channels};
+use super::norm::{Affine, Moments, measure, merge_channels};
 use super::scratch::{rounded, with_scratch};
 use super::{Cpu, Shape};
-use block::{Block, Layout};
+use block::{Area, Block, Layout};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use std::marker::PhantomData;
@@ -80,37 +79,24 @@ impl Winograd {
         add: bool,
     ) -> Vec<Moments> {
         let layout = Layout::new::<T, SIDE>(cpu, x.shape, self.shape(x.shape));
-        let task = |(index, out): (usize, &mut [f32])| {
+        let task = |area: Area| {
             with_scratch(layout.scratch(), |scratch| {
-                let first_row = index * layout.task_rows();
-                let tile = PhantomData;
-                cpu.run(Task::<T, SIDE> {
-                    weights: self,
-                    x,
-                    points,
-                    layout: &layout,
-                    first_row,
-                    out,
-                    add,
-                    scratch,
-                    tile,
-                })
+                let (layout, tile) = (&layout, PhantomData);
+                cpu.run(Task::<T, SIDE> { weights: self, x, points, layout, area, add, scratch, tile })
             })
         };
-        let parts: Vec<_> = out.par_chunks_mut(layout.task_len()).enumerate().map(task).collect();
+        let parts: Vec<_> = layout.areas(out).into_par_iter().map(task).collect();
         parts.iter().fold(vec![Moments::default(); self.channels_out()], |all, part| merge_channels(all, part))
     }
 }
 
-/// Some rows of tiles over the whole width.
+/// One block of tiles.
 struct Task<'a, T, const SIDE: usize> {
     weights: &'a Winograd,
     x: Normed<'a>,
     points: &'a [f32],
     layout: &'a Layout,
-    /// Output row that `out` begins with.
-    first_row: usize,
-    out: &'a mut [f32],
+    area: Area<'a>,
     add: bool,
     scratch: &'a mut [f32],
     tile: PhantomData<T>,
@@ -121,15 +107,13 @@ impl<T: Tile<SIDE>, const SIDE: usize> WithSimd for Task<'_, T, SIDE> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Vec<Moments> {
-        let Self { weights, x, points, layout, first_row, out, add, scratch, .. } = self;
+        let Self { weights, x, points, layout, mut area, add, scratch, .. } = self;
+        let mut block = Block::<T, S, SIDE>::new(simd, layout, &area, scratch);
+        block.transform_inputs(x);
+        block.multiply(points);
+        block.transform_outputs(weights.bias(), &mut area.rows, add);
         let mut moments = vec![Moments::default(); weights.channels_out()];
-        for first_column in layout.blocks() {
-            let mut block = Block::<T, S, SIDE>::new(simd, layout, first_row, first_column, out.len(), scratch);
-            block.transform_inputs(x);
-            block.multiply(points);
-            block.transform_outputs(weights.bias(), out, add);
-            block.measure(out, &mut moments);
-        }
+        measure(simd, area.rows.iter().map(|row| &**row), &mut moments);
         moments
     }
 }
