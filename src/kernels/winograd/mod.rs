@@ -4,6 +4,7 @@
 //! each tile's inputs, multiplies all tiles with the weights at each point, and transforms the products back.
 
 mod block;
+mod layout;
 mod tile;
 mod weights;
 
@@ -12,7 +13,8 @@ pub(crate) use weights::Winograd;
 use super::norm::{Affine, Moments, measure, merge_channels};
 use super::scratch::{rounded, with_scratch};
 use super::{Cpu, Shape};
-use block::{Area, Block, Layout};
+use block::Block;
+use layout::{Area, Layout};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use std::marker::PhantomData;
@@ -47,10 +49,12 @@ impl Stride {
 
 /// Bytes that a thread keeps for layers of at most `channels` in and out, whatever the picture.
 pub(crate) fn working_bytes(cpu: Cpu, channels: usize) -> usize {
-    let shape = Shape { height: 1 << 20, width: 1 << 20, channels };
-    let layouts = [Layout::new::<Same, 6>(cpu, shape, shape), Layout::new::<Halving, 9>(cpu, shape, shape)];
-    let values = layouts.iter().map(Layout::scratch).max().unwrap_or(0);
-    rounded(values) * size_of::<f32>()
+    // A flat picture's blocks are wider.
+    let shapes = [1, 1 << 20].map(|height| Shape { height, width: 1 << 20, channels });
+    let scratch = |shape| {
+        Layout::new::<Same, 6>(cpu, shape, shape).scratch().max(Layout::new::<Halving, 9>(cpu, shape, shape).scratch())
+    };
+    rounded(shapes.map(scratch).into_iter().max().unwrap_or(0)) * size_of::<f32>()
 }
 
 impl Winograd {
