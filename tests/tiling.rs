@@ -59,7 +59,6 @@ fn a_tiled_latent_of_the_demo_encoder_differs_as_much_as_the_readme_says() {
 
 /// Measured 0.576 and 5.71.
 #[test]
-#[ignore = "takes a minute in a debug build"]
 fn larger_tiles_of_a_larger_picture_differ_no_more() {
     let size = Size::new(1024, 768);
     hold(&photo("launch-pad.jpg", Size::new(1536, 1024), size), size, 512, (0.60, 6.0));
@@ -67,7 +66,6 @@ fn larger_tiles_of_a_larger_picture_differ_no_more() {
 
 /// Measured 0.094 and 0.37: what is left when the group norms of a tile see what those of the picture do.
 #[test]
-#[ignore = "takes half a minute in a debug build"]
 fn where_all_tiles_look_alike_most_of_the_difference_is_gone() {
     let picture = photo("astronaut.jpg", SQUARE, SQUARE);
     let patch = |i: usize| picture[i / (512 * 512) * 512 * 512 + (200 + i / 512 % 64) * 512 + 200 + i % 64];

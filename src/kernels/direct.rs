@@ -2,7 +2,7 @@
 
 use super::cpu::{load, store};
 use super::gemm::{Group, PANEL, Panels, Sums, accumulate, in_groups};
-use super::norm::{Moments, measure, merge_channels};
+use super::norm::{Moments, measure, merge_parts};
 use super::{Cpu, Shape};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -56,7 +56,7 @@ impl Direct {
             cpu.run(Task { direct: self, x, shape, first: index * PIXELS_A_TASK, out, add })
         };
         let parts: Vec<_> = out.par_chunks_mut(PIXELS_A_TASK * channels).enumerate().map(task).collect();
-        parts.iter().fold(vec![Moments::default(); channels], |all, part| merge_channels(all, part))
+        merge_parts(&parts, channels)
     }
 }
 

@@ -30,7 +30,7 @@ impl Panels {
 }
 
 /// Values of a packed (depth, columns) matrix.
-pub(crate) fn packed_len(cpu: Cpu, depth: usize, columns: usize) -> usize {
+fn packed_len(cpu: Cpu, depth: usize, columns: usize) -> usize {
     depth * columns.next_multiple_of(cpu.panel_width())
 }
 

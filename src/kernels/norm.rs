@@ -37,10 +37,13 @@ impl Moments {
     }
 }
 
-/// Merges the moments of the same channels in two parts of a picture.
-pub(super) fn merge_channels(mut one: Vec<Moments>, other: &[Moments]) -> Vec<Moments> {
-    one.iter_mut().zip(other).for_each(|(one, other)| *one = one.merge(*other));
-    one
+/// The moments of `channels` channels of a picture out of those of its parts, merged in order.
+pub(super) fn merge_parts(parts: &[Vec<Moments>], channels: usize) -> Vec<Moments> {
+    let mut all = vec![Moments::default(); channels];
+    for part in parts {
+        all.iter_mut().zip(part).for_each(|(all, part)| *all = all.merge(*part));
+    }
+    all
 }
 
 /// Merges into `moments` those of each channel over `segments`, runs of whole pixels of `channels` values.
@@ -164,9 +167,8 @@ mod tests {
                 moments
             }
         }
-        x.chunks(256 * channels)
-            .map(|part| cpu.run(Measure(part, channels)))
-            .fold(vec![Moments::default(); channels], |all, part| merge_channels(all, &part))
+        let parts: Vec<_> = x.chunks(256 * channels).map(|part| cpu.run(Measure(part, channels))).collect();
+        merge_parts(&parts, channels)
     }
 
     proptest! {

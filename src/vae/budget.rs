@@ -128,13 +128,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn budget(tile: Tile, available: Option<u64>) -> Budget {
-        let layout = EncoderLayout {
-            block_out_channels: vec![128, 256, 512, 512],
-            layers_per_block: 2,
-            latent_channels: 4,
-            quant_conv: true,
-            mid_attention: true,
-        };
+        let layout = EncoderLayout::sdxl();
         Budget { layout, precision: Precision::F32, one_by_one: true, available, cache_batch: None, tile }
     }
 

@@ -96,16 +96,6 @@ fn levels(layout: &EncoderLayout) -> std::ops::Range<usize> {
 mod tests {
     use super::*;
 
-    fn sdxl() -> EncoderLayout {
-        EncoderLayout {
-            block_out_channels: vec![128, 256, 512, 512],
-            layers_per_block: 2,
-            latent_channels: 4,
-            quant_conv: true,
-            mid_attention: true,
-        }
-    }
-
     /// The channels of a tensor and the side it has, of every tensor of one square picture, written out operation by
     /// operation from the encoder: what the closed forms above are held against.
     fn tensors(layout: &EncoderLayout, side: u64) -> (Vec<u64>, Vec<u64>) {
@@ -138,7 +128,7 @@ mod tests {
     fn no_tensor_of_any_layout_or_size_passes_what_its_kernel_counts() {
         let channels = [[128, 256, 512, 512], [32, 64, 128, 128], [32, 32, 1024, 4096], [512, 256, 64, 32]];
         for block_out_channels in channels {
-            let layout = EncoderLayout { block_out_channels: block_out_channels.to_vec(), ..sdxl() };
+            let layout = EncoderLayout { block_out_channels: block_out_channels.to_vec(), ..EncoderLayout::sdxl() };
             for side in [8, 16, 64, 512, 1024, 1096, 1448, 1928, 2048, 4096, 16384, 65536] {
                 let size = Size::new(side, side);
                 let (activations, columns) = tensors(&layout, u64::from(side));
@@ -156,8 +146,8 @@ mod tests {
 
     #[test]
     fn unrolling_allows_three_pictures_of_1024_and_none_of_2048() {
-        let counted = |side, unrolls| images_at_once(&sdxl(), Size::new(side, side), unrolls);
-        assert_eq!(largest_columns(&sdxl(), Size::new(1024, 1024)), 1024 * 1024 * 128 * 9);
+        let counted = |side, unrolls| images_at_once(&EncoderLayout::sdxl(), Size::new(side, side), unrolls);
+        assert_eq!(largest_columns(&EncoderLayout::sdxl(), Size::new(1024, 1024)), 1024 * 1024 * 128 * 9);
         assert_eq!((counted(1024, true), counted(2048, true)), (3, 0));
         // 1024² · 128 is 2²⁷: sixteen would be exactly 2³¹, and the padding counts as well.
         assert_eq!((counted(1024, false), counted(2048, false), counted(4096, false)), (15, 3, 0));
@@ -166,22 +156,22 @@ mod tests {
     #[test]
     fn the_smallest_picture_is_bounded_too() {
         let size = Size::new(8, 8);
-        assert_eq!(largest_activation(&sdxl(), size), 128 * 9 * 9);
-        assert_eq!(images_at_once(&sdxl(), size, true), u64::from(u32::MAX) / (8 * 8 * 128 * 9));
+        assert_eq!(largest_activation(&EncoderLayout::sdxl(), size), 128 * 9 * 9);
+        assert_eq!(images_at_once(&EncoderLayout::sdxl(), size, true), u64::from(u32::MAX) / (8 * 8 * 128 * 9));
     }
 
     #[test]
     fn a_picture_beyond_all_arithmetic_gives_none() {
         let size = Size::new(u32::MAX / 8 * 8, u32::MAX / 8 * 8);
-        assert_eq!(images_at_once(&sdxl(), size, true), 0);
-        assert_eq!(peak_bytes(&sdxl(), size, usize::MAX, Precision::F32), u64::MAX);
+        assert_eq!(images_at_once(&EncoderLayout::sdxl(), size, true), 0);
+        assert_eq!(peak_bytes(&EncoderLayout::sdxl(), size, usize::MAX, Precision::F32), u64::MAX);
     }
 
     #[test]
     fn memory_grows_with_the_batch_by_thirteen_activations_a_picture() {
-        let peak = |batch, precision| peak_bytes(&sdxl(), Size::new(1024, 1024), batch, precision);
+        let peak = |batch, precision| peak_bytes(&EncoderLayout::sdxl(), Size::new(1024, 1024), batch, precision);
         assert_eq!(peak(3, Precision::Bf16) - peak(2, Precision::Bf16), 13 * (256 << 20));
         assert_eq!(peak(2, Precision::F32) - peak(1, Precision::F32), 13 * (512 << 20));
-        assert_eq!(peak(0, Precision::F32), weight_bytes(&sdxl(), Precision::F32));
+        assert_eq!(peak(0, Precision::F32), weight_bytes(&EncoderLayout::sdxl(), Precision::F32));
     }
 }

@@ -88,6 +88,18 @@ impl EncoderLayout {
         Ok(())
     }
 
+    /// SD's and SDXL's.
+    #[cfg(test)]
+    pub(crate) fn sdxl() -> Self {
+        Self {
+            block_out_channels: vec![128, 256, 512, 512],
+            layers_per_block: 2,
+            latent_channels: 4,
+            quant_conv: true,
+            mid_attention: true,
+        }
+    }
+
     /// Every tensor of such an encoder: its diffusers name and shape, attention matrices as (C, C).
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let mut list = List::default();
@@ -157,16 +169,6 @@ impl List {
 mod tests {
     use super::*;
 
-    fn sdxl() -> EncoderLayout {
-        EncoderLayout {
-            block_out_channels: vec![128, 256, 512, 512],
-            layers_per_block: 2,
-            latent_channels: 4,
-            quant_conv: true,
-            mid_attention: true,
-        }
-    }
-
     fn shapes(layout: &EncoderLayout) -> Shapes {
         layout.tensors().into_iter().collect()
     }
@@ -175,30 +177,31 @@ mod tests {
     fn parameters_add_up_to_those_of_the_released_encoders() {
         let count = |l: &EncoderLayout| l.tensors().iter().map(|(_, s)| s.iter().product::<usize>()).sum::<usize>();
         // 34,163,592 in diffusers' `Encoder`, 72 in `quant_conv`.
-        assert_eq!(count(&sdxl()), 34_163_664);
-        let flux = EncoderLayout { latent_channels: 16, quant_conv: false, ..sdxl() };
+        assert_eq!(count(&EncoderLayout::sdxl()), 34_163_664);
+        let flux = EncoderLayout { latent_channels: 16, quant_conv: false, ..EncoderLayout::sdxl() };
         assert_eq!(count(&flux), 34_274_208);
     }
 
     #[test]
     fn a_layout_is_found_again_from_its_own_tensors() {
-        let odd = EncoderLayout { layers_per_block: 1, latent_channels: 16, mid_attention: false, ..sdxl() };
-        for layout in [sdxl(), odd] {
+        let odd =
+            EncoderLayout { layers_per_block: 1, latent_channels: 16, mid_attention: false, ..EncoderLayout::sdxl() };
+        for layout in [EncoderLayout::sdxl(), odd] {
             assert_eq!(EncoderLayout::detect(&shapes(&layout)), Ok(layout));
         }
     }
 
     #[test]
     fn what_is_wrong_is_named_with_actual_and_allowed_value() {
-        let mut missing = shapes(&sdxl());
+        let mut missing = shapes(&EncoderLayout::sdxl());
         missing.remove("encoder.mid_block.resnets.0.norm1.bias");
-        let mut wrong = shapes(&sdxl());
+        let mut wrong = shapes(&EncoderLayout::sdxl());
         wrong.insert("encoder.conv_in.weight".into(), vec![128, 4, 3, 3]);
-        let mut extra = shapes(&sdxl());
+        let mut extra = shapes(&EncoderLayout::sdxl());
         extra.insert("encoder.down_blocks.3.attentions.0.to_q.weight".into(), vec![512, 512]);
-        let narrow = EncoderLayout { block_out_channels: vec![16, 32, 32, 32], ..sdxl() };
-        let shallow = EncoderLayout { block_out_channels: vec![32, 32, 32], ..sdxl() };
-        let wide = EncoderLayout { latent_channels: 32, ..sdxl() };
+        let narrow = EncoderLayout { block_out_channels: vec![16, 32, 32, 32], ..EncoderLayout::sdxl() };
+        let shallow = EncoderLayout { block_out_channels: vec![32, 32, 32], ..EncoderLayout::sdxl() };
+        let wide = EncoderLayout { latent_channels: 32, ..EncoderLayout::sdxl() };
         let table = [
             (missing, "tensor `encoder.mid_block.resnets.0.norm1.bias` is missing"),
             (wrong, "tensor `encoder.conv_in.weight` has shape [128, 4, 3, 3], allowed is [128, 3, 3, 3]"),

@@ -29,8 +29,8 @@ const FIXED_BYTES_OF_CANDLE: u64 = 32 << 20;
 
 /// Estimated peak bytes of [`Encoder::encode`](crate::vae::Encoder::encode) on the CPU, weights included.
 ///
-/// An upper estimate for pictures of `size`: in f32 within 10 % above what is resident, in half types up to 5 % above
-/// the greatest measurement of this module; plus the fixed rest. The threads are those of rayon's pool at the time.
+/// An upper estimate for pictures of `size`: in f32 what the plan takes, in half types up to 5 % above the greatest
+/// measurement of this module; plus the fixed rest. The threads are those of rayon's pool at the time.
 /// Pictures of a batch are encoded one by one, so `batch` adds only their posteriors. The caller's pixels are not
 /// counted. Saturates instead of overflowing.
 pub fn peak_bytes(layout: &EncoderLayout, size: Size, batch: usize, precision: Precision) -> u64 {
@@ -65,22 +65,12 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn sdxl() -> EncoderLayout {
-        EncoderLayout {
-            block_out_channels: vec![128, 256, 512, 512],
-            layers_per_block: 2,
-            latent_channels: 4,
-            quant_conv: true,
-            mid_attention: true,
-        }
-    }
-
     #[test]
     fn the_estimate_for_half_types_lies_just_above_what_was_measured() {
         for (precision, measured) in [(Precision::F16, 3.81), (Precision::Bf16, 4.81)] {
             let size = Size::new(512, 512);
-            let fixed = weight_bytes(&sdxl(), precision) + FIXED_BYTES_OF_CANDLE;
-            let activations = peak_bytes(&sdxl(), size, 0, precision) - fixed;
+            let fixed = weight_bytes(&EncoderLayout::sdxl(), precision) + FIXED_BYTES_OF_CANDLE;
+            let activations = peak_bytes(&EncoderLayout::sdxl(), size, 0, precision) - fixed;
             let ratio = activations as f64 / (measured * (128 * 4 * size.area()) as f64);
             assert!((1.0..1.05).contains(&ratio), "{}: {ratio}", precision.name());
         }
@@ -89,23 +79,23 @@ mod tests {
     #[test]
     fn f32_needs_two_activations_of_the_first_level() {
         let size = Size::new(1024, 1024);
-        let peak = peak_bytes(&sdxl(), size, 1, Precision::F32);
-        let known = weight_bytes(&sdxl(), Precision::F32) + 2 * 128 * 4 * size.area() + 144 * 512 * 512;
+        let peak = peak_bytes(&EncoderLayout::sdxl(), size, 1, Precision::F32);
+        let known = weight_bytes(&EncoderLayout::sdxl(), Precision::F32) + 2 * 128 * 4 * size.area() + 144 * 512 * 512;
         let threads = rayon::current_num_threads() as u64 * 12 * MIB;
         assert!((known..known + threads + FIXED_BYTES + MIB).contains(&peak), "{peak}");
     }
 
     #[test]
     fn weights_weigh_what_their_parameters_do() {
-        assert_eq!(weight_bytes(&sdxl(), Precision::F32), 34_163_664 * 4);
-        assert_eq!(weight_bytes(&sdxl(), Precision::Bf16), 34_163_664 * 2);
+        assert_eq!(weight_bytes(&EncoderLayout::sdxl(), Precision::F32), 34_163_664 * 4);
+        assert_eq!(weight_bytes(&EncoderLayout::sdxl(), Precision::Bf16), 34_163_664 * 2);
     }
 
     #[test]
     fn a_batch_adds_only_its_posteriors_and_nothing_overflows() {
-        let peak = |batch| peak_bytes(&sdxl(), Size::new(1024, 1024), batch, Precision::F32);
+        let peak = |batch| peak_bytes(&EncoderLayout::sdxl(), Size::new(1024, 1024), batch, Precision::F32);
         assert_eq!(peak(5) - peak(1), 4 * 128 * 128 * 4 * 2 * 4);
         let huge = Size::new(u32::MAX, u32::MAX);
-        assert_eq!(peak_bytes(&sdxl(), huge, usize::MAX, Precision::F32), u64::MAX);
+        assert_eq!(peak_bytes(&EncoderLayout::sdxl(), huge, usize::MAX, Precision::F32), u64::MAX);
     }
 }

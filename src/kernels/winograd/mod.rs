@@ -10,7 +10,7 @@ mod weights;
 
 pub(crate) use weights::Winograd;
 
-use super::norm::{Affine, Moments, measure, merge_channels};
+use super::norm::{Affine, Moments, measure, merge_parts};
 use super::scratch::{rounded, with_scratch};
 use super::{Cpu, Shape};
 use block::Block;
@@ -90,7 +90,7 @@ impl Winograd {
             })
         };
         let parts: Vec<_> = layout.areas(out).into_par_iter().map(task).collect();
-        parts.iter().fold(vec![Moments::default(); self.channels_out()], |all, part| merge_channels(all, part))
+        merge_parts(&parts, self.channels_out())
     }
 }
 

@@ -150,13 +150,7 @@ mod tests {
     use super::*;
 
     fn layout(channels: [usize; 4]) -> EncoderLayout {
-        EncoderLayout {
-            block_out_channels: channels.to_vec(),
-            layers_per_block: 2,
-            latent_channels: 4,
-            quant_conv: true,
-            mid_attention: true,
-        }
+        EncoderLayout { block_out_channels: channels.to_vec(), ..EncoderLayout::sdxl() }
     }
 
     #[test]
