@@ -40,7 +40,10 @@ pub(super) fn relink(bake: &Bake<'_>, outcome: &Outcome) -> Result<BTreeSet<Entr
             let found = early.remove(&id).unwrap_or_else(|| payload(from, *container, tensor, planned.key));
             waiting.get_mut(from.as_path()).into_iter().for_each(|ids| ids.retain(|other| *other != id));
             match found {
-                Some((array, ran)) => finished.made.push(MadeEntry { entry, array, ran, how: Made::Relinked }),
+                Some((array, ran)) => {
+                    let array = array.reshaped(&planned.wanted.shape);
+                    finished.made.push(MadeEntry { entry, array, ran, how: Made::Relinked });
+                }
                 None => drop(fallen.insert(id)),
             }
         }
@@ -86,7 +89,10 @@ pub(super) fn follow(bake: &Bake<'_>, outcome: &Outcome) -> Result<()> {
             let tensor = &source.entries[leading].wanted.tensor;
             let made = source.path.as_ref().and_then(|path| payload(path, source.container, tensor, planned.key));
             match made {
-                Some((array, ran)) => finished.made.push(MadeEntry { entry, array, ran, how: Made::Relinked }),
+                Some((array, ran)) => {
+                    let array = array.reshaped(&planned.wanted.shape);
+                    finished.made.push(MadeEntry { entry, array, ran, how: Made::Relinked });
+                }
                 None if bake.cancel.is_cancelled() => {}
                 None => {
                     let path = bake.collected.images[planned.image].path.clone();

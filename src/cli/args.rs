@@ -124,7 +124,7 @@ pub(crate) struct RecipeArgs {
     /// Where artefacts go if not in the layout's own place
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Model family: sd15, sdxl, sd3 or flux [default: found in the weights, else sdxl or flux]
+    /// Model family: sd15, sdxl, sd3, flux, chroma, … [default: found in the weights, else sdxl or flux]
     #[arg(long, value_parser = family)]
     pub(crate) family: Option<Family>,
     /// Nominal size, N or WxH; its area is the cap [default: the family's native size]
@@ -245,11 +245,11 @@ fn one_of<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> R
 }
 
 fn target(text: &str) -> Result<Target, String> {
-    one_of(text, &[Target::Store, Target::SdScripts], Target::name)
+    one_of(text, &Target::ALL, Target::name)
 }
 
 fn family(text: &str) -> Result<Family, String> {
-    one_of(text, &[Family::Sd15, Family::Sdxl, Family::Sd3, Family::Flux], Family::name)
+    one_of(text, &Family::ALL, Family::name)
 }
 
 fn device(text: &str) -> Result<DeviceRequest, String> {

@@ -100,17 +100,14 @@ fn decide_family(args: &RecipeArgs, weights: Option<&Weights>) -> Result<(Family
         let assumed = (args.family.is_none()).then(|| "no --vae and no --family: sdxl is assumed".to_owned());
         return Ok((args.family.unwrap_or(Family::Sdxl), assumed));
     };
-    let channels = weights.layout().latent_channels;
+    let found = weights.layout().autoencoder();
     if let Some(family) = args.family {
-        if family.latent_channels() != channels {
-            let message = format!(
-                "--family {}: its VAE has {} latent channels, `{}` has {channels}",
-                family.name(),
-                family.latent_channels(),
-                weights.path().display()
-            );
-            let fits = if channels == 4 { "--family sdxl or sd15" } else { "--family flux or sd3" };
-            return Err(Error::usage(message, fits));
+        if family.autoencoder() != found {
+            let (needed, path) = (family.autoencoder().name(), weights.path().display());
+            let message = format!("--family {}: needs {needed}, `{path}` holds {}", family.name(), found.name());
+            let fit = Family::ALL.into_iter().filter(|family| family.autoencoder() == found);
+            let names: Vec<_> = fit.map(Family::name).collect();
+            return Err(Error::usage(message, format!("--family {}", names.join(", "))));
         }
         return Ok((family, None));
     }

@@ -21,6 +21,7 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
     if args.recipe.vae.is_none() && !args.dry_run {
         return Err(no_weights());
     }
+    ensure_baked(args)?;
     let started = Instant::now();
     let _lock = if args.dry_run { None } else { lock(args, ui)? };
     let mut planned = plan_for(&args.common, &args.recipe, ui)?;
@@ -50,8 +51,13 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
     let summary = bake.run().inspect_err(|_| ui.problems(&problems))?;
     problems.extend(summary.failed.iter().cloned());
     ui.problems(&problems);
-    let report =
-        report::bake::BakeReport { summary: &summary, problems: &problems, device: &device_name, peak_rss: peak_rss() };
+    let report = report::bake::BakeReport {
+        summary: &summary,
+        problems: &problems,
+        device: &device_name,
+        setup: &planned.plan.setup,
+        peak_rss: peak_rss(),
+    };
     ui.result(&report.text());
     ui.document(&report.json());
     Ok(match () {
@@ -66,6 +72,13 @@ fn load(weights: Weights, devices: Vec<Opened>, precision: Precision) -> Result<
     let weights = Arc::new(weights);
     let engine = |Opened { device, name }| Engine::new(Arc::clone(&weights), device, name, precision);
     devices.into_iter().map(engine).collect()
+}
+
+/// Refuses trainers whose caches are not written.
+fn ensure_baked(args: &BakeArgs) -> Result<()> {
+    let Some(target) = args.recipe.targets.iter().find(|target| !target.is_baked()) else { return Ok(()) };
+    let message = format!("--for {}: its buckets are planned, its caches are not written", target.name());
+    Err(Error::usage(message, "use `prebake plan` for it"))
 }
 
 fn no_weights() -> Error {

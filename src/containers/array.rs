@@ -83,6 +83,15 @@ impl Array {
         Self { dtype: Dtype::I64, shape: vec![values.len()], bytes }
     }
 
+    /// The same values under another shape: trainers differ in axes of one element, (C, 1, H, W) for (C, H, W).
+    ///
+    /// # Panics
+    /// If `shape` has another number of elements; a bug of the caller.
+    pub fn reshaped(self, shape: &[usize]) -> Self {
+        assert_eq!(super::byte_len(self.dtype, shape), Some(self.bytes.len()), "the values stay");
+        Self { shape: shape.to_vec(), ..self }
+    }
+
     /// BLAKE3 of dtype, shape and bytes.
     pub fn checksum(&self) -> Checksum {
         let mut hasher = FieldHasher::new("prebake array");

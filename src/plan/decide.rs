@@ -77,6 +77,7 @@ pub fn build(request: &Request<'_>) -> Result<Plan> {
         problems,
         buckets,
         settings: settings(&conventions),
+        setup: setup(&conventions),
         weights_known: request.encoder.is_some(),
         nominal_area: conventions.iter().map(|c| c.nominal_area()).max().unwrap_or(0),
     })
@@ -126,9 +127,9 @@ fn candidates(request: &Request<'_>, conventions: &Conventions) -> Vec<PathBuf> 
             paths.extend(request.locations.store_files());
             continue;
         }
-        let folders = request.collected.description.subsets.iter().map(|s| (s.folder.as_path(), s.recursive));
+        let folders = conventions.cache_folders(target, &request.collected.description.subsets);
         let of_layout = |name: &str| conventions.iter().any(|c| c.target() == target && c.names(name));
-        paths.extend(request.locations.files_beside(folders, of_layout));
+        paths.extend(request.locations.files_beside(&folders, of_layout));
     }
     paths.into_iter().collect()
 }
@@ -291,4 +292,14 @@ fn settings(conventions: &Conventions) -> BTreeMap<Target, BTreeMap<String, Stri
         settings.entry(convention.target()).or_insert_with(|| convention.settings());
     }
     settings
+}
+
+fn setup(conventions: &Conventions) -> BTreeMap<Target, Vec<String>> {
+    let mut setup: BTreeMap<Target, Vec<String>> = BTreeMap::new();
+    for convention in conventions.iter() {
+        let lines = setup.entry(convention.target()).or_default();
+        let new: Vec<_> = convention.setup().into_iter().filter(|line| !lines.contains(line)).collect();
+        lines.extend(new);
+    }
+    setup
 }

@@ -44,6 +44,8 @@ pub struct Plan {
     pub buckets: Vec<BucketRow>,
     /// The resolved settings of each target's first subset, by long flag names.
     pub settings: BTreeMap<Target, BTreeMap<String, String>>,
+    /// What the user must set in each trainer so that it takes these caches.
+    pub setup: BTreeMap<Target, Vec<String>>,
     /// False where no weights were given: keys are unknown, and everything but the weights was compared.
     pub weights_known: bool,
     /// The largest nominal area asked for, in pixels.

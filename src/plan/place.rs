@@ -5,7 +5,7 @@ use crate::dataset::Image;
 use crate::error::Result;
 use crate::problem::{Kind, Problem};
 use crate::recipe::{Recipe, Target};
-use crate::trainers::{Convention, Placement, convention};
+use crate::trainers::{Convention, Placement, Subset, convention};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -43,6 +43,12 @@ impl Conventions {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &dyn Convention> {
         self.all.iter().map(AsRef::as_ref)
+    }
+
+    /// Folders in which a target's artefacts lie, with a flag for all visible sub-folders.
+    pub(super) fn cache_folders(&self, target: Target, subsets: &[Subset]) -> BTreeSet<(PathBuf, bool)> {
+        let all = self.all.iter().zip(subsets.iter().cycle()).filter(|(convention, _)| convention.target() == target);
+        all.flat_map(|(convention, subset)| convention.cache_folders(subset)).collect()
     }
 
     fn index(&self, target: usize, subset: usize) -> usize {

@@ -71,7 +71,34 @@ pub struct EncodeRecipe {
     pub encoder_rev: u32,
 }
 
-/// How values are stored: `(z - shift) * scale`, then the dtype.
+/// What becomes of a posterior's mean or sample before `shift` and `scale`, which only [`Space::Affine`] has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Space {
+    /// Nothing.
+    #[default]
+    Affine,
+    /// (C, H, W) → (4·C, H/2, W/2) by patches of 2x2, then the batch norm that comes with Flux.2's VAE.
+    BatchNormed,
+    /// Each of 16 channels by Wan 2.1's published mean and deviation.
+    Wan,
+}
+
+impl Space {
+    /// Shape of what an encoder's latent of `shape`, (C, H, W), becomes.
+    pub const fn shape(self, [c, h, w]: [usize; 3]) -> [usize; 3] {
+        match self {
+            Self::BatchNormed => [4 * c, h / 2, w / 2],
+            Self::Affine | Self::Wan => [c, h, w],
+        }
+    }
+
+    fn is_affine(&self) -> bool {
+        *self == Self::Affine
+    }
+}
+
+/// How values are stored: put into a space, `(z - shift) * scale`, then the dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stored {
     /// Element type in the artefact.
@@ -80,12 +107,15 @@ pub struct Stored {
     pub shift: f64,
     /// Multiplied second; 1 for raw latents.
     pub scale: f64,
+    /// What comes before both.
+    #[serde(default, skip_serializing_if = "Space::is_affine")]
+    pub space: Space,
 }
 
 impl Stored {
     /// Raw latents in `dtype`.
     pub const fn raw(dtype: Dtype) -> Self {
-        Self { dtype, shift: 0.0, scale: 1.0 }
+        Self { dtype, shift: 0.0, scale: 1.0, space: Space::Affine }
     }
 }
 
@@ -159,6 +189,9 @@ impl KeyInputs {
             .text("dtype", self.stored.dtype.name())
             .float("shift", self.stored.shift)
             .float("scale", self.stored.scale);
+        if !self.stored.space.is_affine() {
+            hasher.text("space", &variant_name(&self.stored.space));
+        }
         Key(hasher.finish())
     }
 }
@@ -241,6 +274,8 @@ mod tests {
             ("dtype", |i| i.stored.dtype = Dtype::Bf16),
             ("shift", |i| i.stored.shift = 0.1159),
             ("scale", |i| i.stored.scale = 0.3611),
+            ("batch norm", |i| i.stored.space = Space::BatchNormed),
+            ("channel statistics", |i| i.stored.space = Space::Wan),
         ];
         let mut seen = vec![("unchanged", inputs().key().unwrap())];
         for (name, change) in changes {

@@ -1,6 +1,7 @@
 //! What the user asks for: one [`Recipe`] a run, with every default that does not depend on a sample already chosen.
 
 use crate::containers::Dtype;
+use crate::recipe::family::Family;
 use crate::recipe::key::Posterior;
 use crate::recipe::receipt::Precision;
 use crate::recipe::tile::Tile;
@@ -15,68 +16,48 @@ pub enum Target {
     Store,
     /// kohya-ss/sd-scripts.
     SdScripts,
+    /// ostris/ai-toolkit.
+    AiToolkit,
+    /// kohya-ss/musubi-tuner.
+    Musubi,
+    /// bghira/SimpleTuner.
+    #[serde(rename = "simpletuner")]
+    SimpleTuner,
+    /// Nerogar/OneTrainer; its buckets only.
+    #[serde(rename = "onetrainer")]
+    OneTrainer,
+    /// tdrussell/diffusion-pipe; its buckets only.
+    DiffusionPipe,
 }
 
 impl Target {
+    /// All, in the order in which they are listed to people.
+    pub const ALL: [Self; 7] = [
+        Self::Store,
+        Self::SdScripts,
+        Self::AiToolkit,
+        Self::Musubi,
+        Self::SimpleTuner,
+        Self::OneTrainer,
+        Self::DiffusionPipe,
+    ];
+
     /// Its name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
             Self::SdScripts => "sd-scripts",
-        }
-    }
-}
-
-/// Model families whose VAE encoders are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs)]
-pub enum Family {
-    Sd15,
-    Sdxl,
-    Sd3,
-    Flux,
-}
-
-impl Family {
-    /// Its name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sd15 => "sd15",
-            Self::Sdxl => "sdxl",
-            Self::Sd3 => "sd3",
-            Self::Flux => "flux",
+            Self::AiToolkit => "ai-toolkit",
+            Self::Musubi => "musubi",
+            Self::SimpleTuner => "simpletuner",
+            Self::OneTrainer => "onetrainer",
+            Self::DiffusionPipe => "diffusion-pipe",
         }
     }
 
-    /// Channels of a latent.
-    pub const fn latent_channels(self) -> usize {
-        match self {
-            Self::Sd15 | Self::Sdxl => 4,
-            Self::Sd3 | Self::Flux => 16,
-        }
-    }
-
-    /// The side of the square the model was trained at, in pixels.
-    pub const fn native_resolution(self) -> u32 {
-        match self {
-            Self::Sd15 => 512,
-            Self::Sdxl | Self::Sd3 | Self::Flux => 1024,
-        }
-    }
-
-    /// Bucket step of the `store` convention, in pixels: 64 for the U-Net families, and for the transformers the 32
-    /// that sd-scripts' LoRA trainers assert (`sd3_train_network.py:64`, `flux_train_network.py:95`).
-    pub const fn bucket_step(self) -> u32 {
-        match self {
-            Self::Sd15 | Self::Sdxl => 64,
-            Self::Sd3 | Self::Flux => 32,
-        }
-    }
-
-    /// Pixels a latent element spans in each direction.
-    pub const fn stride(self) -> u32 {
-        8
+    /// False for those whose buckets are planned but whose caches are not written.
+    pub const fn is_baked(self) -> bool {
+        !matches!(self, Self::OneTrainer | Self::DiffusionPipe)
     }
 }
 

@@ -4,7 +4,7 @@
 //! another difference (the resized size from the resolution) are left out, and two keys that differ without a field
 //! that differs are reported as just that.
 
-use crate::recipe::key::{EncodeRecipe, KeyInputs, Stored};
+use crate::recipe::key::{EncodeRecipe, KeyInputs, Space, Stored};
 use crate::recipe::pixels::{Alpha, Colour, PixelRecipe, Resample};
 use crate::recipe::receipt::{EntryReceipt, Precision, Ran};
 use crate::recipe::tile::Tile;
@@ -174,8 +174,12 @@ fn stored(reasons: &mut Vec<Reason>, was: Stored, now: Stored) {
     if was.dtype != now.dtype {
         reasons.push(Reason::change("store-dtype", "stored dtype", was.dtype.name(), now.dtype.name()));
     }
-    if (was.shift, was.scale) != (now.shift, now.scale) {
-        let formula = |stored: Stored| format!("(z - {}) * {}", stored.shift, stored.scale);
+    if (was.shift, was.scale, was.space) != (now.shift, now.scale, now.space) {
+        let formula = |stored: Stored| match stored.space {
+            Space::Affine => format!("(z - {}) * {}", stored.shift, stored.scale),
+            Space::BatchNormed => "patches through the VAE's batch norm".to_owned(),
+            Space::Wan => "(z - mean) / deviation by channel".to_owned(),
+        };
         reasons.push(Reason::change("scaling", "stored scaling", formula(was), formula(now)));
     }
 }
@@ -283,7 +287,7 @@ mod tests {
             ("prebake's encoder changed (encoder rev 1 → 2)", |i| i.encode.as_mut().unwrap().encoder_rev = 2),
             ("stored dtype f32 → bf16", |i| i.stored.dtype = Dtype::Bf16),
             ("stored scaling (z - 0) * 1 → (z - 0.1159) * 0.3611", |i| {
-                i.stored = Stored { dtype: Dtype::F32, shift: 0.1159, scale: 0.3611 }
+                i.stored = Stored { dtype: Dtype::F32, shift: 0.1159, scale: 0.3611, space: Space::Affine }
             }),
             ("prebake's pixel code changed (pixels rev 1 → 2)", |i| i.pixels_rev = 2),
             ("prebake's key changed (key version 1 → 2)", |i| i.key_version = 2),

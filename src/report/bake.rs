@@ -2,8 +2,10 @@
 
 use crate::bake::{Lowered, Summary};
 use crate::problem::Problem;
+use crate::recipe::Target;
 use crate::units::{human_bytes, printable};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Paths that a line names before only their number is given.
 const LISTED: usize = 5;
@@ -16,6 +18,8 @@ pub struct BakeReport<'a> {
     pub problems: &'a [Problem],
     /// `cpu`, `cuda:0` …
     pub device: &'a str,
+    /// What to set in each trainer so that it takes the caches.
+    pub setup: &'a BTreeMap<Target, Vec<String>>,
     /// Highest resident size, in bytes; 0 if unknown.
     pub peak_rss: u64,
 }
@@ -54,16 +58,21 @@ impl BakeReport<'_> {
         if s.interrupted {
             text += "\ninterrupted: what is finished is kept, the next run goes on from there";
         }
+        for (target, line) in self.setup.iter().flat_map(|(target, lines)| lines.iter().map(move |line| (target, line)))
+        {
+            text += &format!("\n{}: {line}", target.name());
+        }
         text
     }
 
-    /// The JSON of the contract, with the paths that were repeated in f32 or tiled, and the back-offs by bucket.
+    /// The JSON of the contract, with what to set in each trainer, the paths that were repeated in f32 or tiled, and the back-offs by bucket.
     pub fn json(&self) -> Value {
         let mut json = serde_json::to_value(self.summary).expect("a summary is plain data");
         json["failed"] = json!(self.problems.iter().filter(|problem| problem.is_error()).collect::<Vec<_>>());
         json["problems"] = json!(self.problems);
         json["device"] = json!(self.device);
         json["peak_rss_bytes"] = json!(self.peak_rss);
+        json["setup"] = json!(self.setup);
         json["peak_device_bytes"] = Value::Null;
         json
     }
@@ -106,7 +115,9 @@ mod tests {
             backoffs: vec![lowered(2, None), lowered(1, Some(512))],
             ..Summary::default()
         };
-        let text = BakeReport { summary: &summary, problems: &[], device: "cuda:0", peak_rss: 0 }.text();
+        let text =
+            BakeReport { summary: &summary, problems: &[], device: "cuda:0", setup: &BTreeMap::new(), peak_rss: 0 }
+                .text();
         let lines: Vec<_> = text.lines().skip(1).collect();
         assert_eq!(
             lines,

@@ -1,6 +1,7 @@
 //! Where artefacts of a dataset live, and how their paths are shown and indexed.
 
 use super::layout::store_key;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -59,14 +60,11 @@ impl Locations {
 
     /// Files with a name that `of_layout` knows in these folders of the dataset (with all their visible sub-folders
     /// where the flag says so), sorted.
-    pub fn files_beside<'f>(
-        &self,
-        folders: impl Iterator<Item = (&'f Path, bool)>,
-        of_layout: impl Fn(&str) -> bool,
-    ) -> Vec<PathBuf> {
+    pub fn files_beside(&self, folders: &BTreeSet<(PathBuf, bool)>, of_layout: impl Fn(&str) -> bool) -> Vec<PathBuf> {
         let mut files = Vec::new();
         let mut stack: Vec<(PathBuf, bool)> = folders
-            .map(|(folder, deep)| (self.beside(folder.strip_prefix(&self.root).unwrap_or(folder)), deep))
+            .iter()
+            .map(|(folder, deep)| (self.beside(folder.strip_prefix(&self.root).unwrap_or(folder)), *deep))
             .collect();
         while let Some((folder, deep)) = stack.pop() {
             for path in entries(&folder) {

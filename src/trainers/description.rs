@@ -1,7 +1,7 @@
 //! What DATASET is: a folder, DreamBooth folders, or a trainer's own description; as subsets that share settings.
 
 use crate::error::{Error, IoContext, Result};
-use crate::recipe::Filter;
+use crate::recipe::{Filter, Target};
 use crate::store::read_regular;
 use crate::units::Size;
 use std::path::{Path, PathBuf};
@@ -28,10 +28,22 @@ pub struct Subset {
     pub repeats: Option<u32>,
     /// Caption extensions looked for, in order, each with its dot; empty for the caller's.
     pub caption_ext: Vec<String>,
-    /// True where a trainer's own description lists the folder: then the trainer's defaults hold where it is silent.
-    pub described: bool,
+    /// Whose own description lists it: then that trainer's defaults hold where it is silent, and a flag that
+    /// contradicts it is refused. None for a plain folder and for what belongs to no trainer.
+    pub described_by: Option<Target>,
+    /// Its images where the description names them one by one; none to take those in `folder`.
+    pub listed: Option<Vec<Listed>>,
     /// What the description says about pixels and batches.
     pub settings: SubsetSettings,
+}
+
+/// An image that a description names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The file; absolute, or relative to the root.
+    pub path: PathBuf,
+    /// Its caption where the description holds it; none to look for a sidecar.
+    pub caption: Option<String>,
 }
 
 /// A description's settings; `None` where it is silent.
@@ -54,7 +66,15 @@ impl Subset {
     /// A plain folder, with everything left to the flags.
     pub fn plain(folder: &Path) -> Self {
         let (folder, settings) = (folder.to_path_buf(), SubsetSettings::default());
-        Self { folder, recursive: true, repeats: None, caption_ext: Vec::new(), described: false, settings }
+        Self {
+            folder,
+            recursive: true,
+            repeats: None,
+            caption_ext: Vec::new(),
+            described_by: None,
+            listed: None,
+            settings,
+        }
     }
 
     /// Repeats of an image at `relative` to the root.

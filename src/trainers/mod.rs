@@ -8,7 +8,7 @@ pub mod description;
 pub mod sd_scripts;
 pub mod store;
 
-pub use description::{Description, Subset, SubsetSettings};
+pub use description::{Description, Listed, Subset, SubsetSettings};
 
 use crate::bucket::{Assignment, NoBucket};
 use crate::containers::{Array, Container};
@@ -16,7 +16,7 @@ use crate::dataset::{Image, Probe};
 use crate::error::{Error, Result};
 use crate::hash::EncoderId;
 use crate::problem::{Kind, Problem};
-use crate::recipe::{EntryKind, KeyInputs, PixelRecipe, Recipe, Resample, Target};
+use crate::recipe::{EntryKind, Family, KeyInputs, PixelRecipe, Recipe, Resample, Target};
 use crate::units::Size;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -95,6 +95,14 @@ pub trait Convention: Send + Sync {
     /// True when two images of one folder that differ only by extension would share one artefact.
     fn names_by_stem(&self) -> bool;
 
+    /// Folders in which its artefacts lie, with a flag for all visible sub-folders; relative ones lie below the root.
+    fn cache_folders(&self, subset: &Subset) -> Vec<(PathBuf, bool)> {
+        vec![(subset.folder.clone(), subset.recursive)]
+    }
+
+    /// What the user must set in the trainer so that it takes these caches; a line each, said at the end of a bake.
+    fn setup(&self) -> Vec<String>;
+
     /// True for the file names that this layout gives its artefacts.
     fn names(&self, file_name: &str) -> bool;
 
@@ -121,7 +129,18 @@ pub fn convention(target: Target, subset: &Subset, recipe: &Recipe) -> Result<Bo
     Ok(match target {
         Target::Store => Box::new(store::Store::new(subset, recipe)?),
         Target::SdScripts => Box::new(sd_scripts::SdScripts::new(subset, recipe)?),
+        other => return Err(Error::usage(format!("--for {}: not written yet", other.name()), "--for sd-scripts")),
     })
+}
+
+/// Refuses a family whose caches are not written for the trainer.
+fn ensure_known(target: Target, family: Family, known: &[Family]) -> Result<()> {
+    if known.contains(&family) {
+        return Ok(());
+    }
+    let names: Vec<_> = known.iter().map(|family| family.name()).collect();
+    let message = format!("--family {}: no caches of it are written for {}", family.name(), target.name());
+    Err(Error::usage(message, format!("--family {}", names.join(", "))))
 }
 
 /// A resolution as people write it: `512` for a square, else `WxH`.
@@ -139,14 +158,18 @@ fn area_or_lanczos(source: Size, resized: Size) -> Resample {
     }
 }
 
-/// Latents are whole only where bucket sides are multiples of 8 pixels.
-fn ensure_whole_latents(step: Option<u32>, fixed: Option<Size>) -> Result<()> {
-    let wrong =
-        |what: String| Error::usage(format!("{what}: latents need multiples of 8 pixels"), "use a multiple of 8");
-    if let Some(step) = step.filter(|step| step % 8 != 0 || *step == 0) {
+/// Latents are whole only where bucket sides are multiples of the encoder's stride.
+fn ensure_whole_latents(family: Family, step: Option<u32>, fixed: Option<Size>) -> Result<()> {
+    let stride = family.autoencoder().stride();
+    let wrong = |what: String| {
+        let message = format!("{what}: latents of {} need multiples of {stride} pixels", family.name());
+        Error::usage(message, format!("use a multiple of {stride}"))
+    };
+    let whole = |side: u32| side > 0 && side.is_multiple_of(stride);
+    if let Some(step) = step.filter(|&step| !whole(step)) {
         return Err(wrong(format!("--bucket-step {step}")));
     }
-    if let Some(size) = fixed.filter(|size| size.is_empty() || size.width % 8 != 0 || size.height % 8 != 0) {
+    if let Some(size) = fixed.filter(|size| !whole(size.width) || !whole(size.height)) {
         return Err(wrong(format!("--resolution {size} without buckets")));
     }
     Ok(())

@@ -48,7 +48,7 @@ impl Store {
         let max_area = recipe.max_area.unwrap_or(resolution.area());
         let buckets = recipe.buckets.or(said.buckets).unwrap_or(true);
         let step = recipe.bucket_step.or(said.bucket_step).unwrap_or(family.bucket_step());
-        super::ensure_whole_latents(buckets.then_some(step), (!buckets).then_some(resolution))?;
+        super::ensure_whole_latents(family, buckets.then_some(step), (!buckets).then_some(resolution))?;
         let asked = Settings {
             max_area,
             step,
@@ -170,13 +170,13 @@ impl Convention for Store {
     fn wanted(&self, image: &Image, placement: &Placement, encoder: Option<EncoderId>) -> Vec<WantedArtefact> {
         let Some(content) = image.content else { return Vec::new() };
         let bucket = placement.assignment.bucket;
-        let (w, h) = (bucket.width / self.family.stride(), bucket.height / self.family.stride());
         let kinds: &[EntryKind] =
             if self.flip { &[EntryKind::Latents, EntryKind::LatentsFlipped] } else { &[EntryKind::Latents] };
         let entry = |&kind: &EntryKind| {
             let pixels = PixelRecipe { mirrored: kind == EntryKind::LatentsFlipped, ..placement.pixels.clone() };
-            let inputs = KeyInputs::latent(content, pixels, encoder, self.posterior, Stored::raw(self.dtype));
-            let shape = vec![self.family.latent_channels(), h as usize, w as usize];
+            let stored = Stored::raw(self.dtype);
+            let inputs = KeyInputs::latent(content, pixels, encoder, self.posterior, stored);
+            let shape = self.family.latent_shape(stored, bucket).to_vec();
             let entry = WantedEntry { kind, tensor: "latents".to_owned(), shape, inputs, companions: BTreeMap::new() };
             WantedArtefact { place: Place::Store, container: Container::Safetensors, entries: vec![entry] }
         };
@@ -189,6 +189,10 @@ impl Convention for Store {
 
     fn batch(&self) -> u32 {
         self.batch
+    }
+
+    fn setup(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn names_by_stem(&self) -> bool {

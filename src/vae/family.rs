@@ -1,6 +1,6 @@
 //! Which model family a weights file is of, as far as its keys can tell.
 
-use crate::recipe::Family;
+use crate::recipe::{Autoencoder, Family};
 
 /// What the keys of a file say about its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +25,26 @@ impl DetectedFamily {
         }
     }
 
-    /// From all keys of a file and the latent's channels, 4 or 16.
+    /// From all keys of a file and the encoder found in it.
     ///
-    /// A checkpoint whose family has another latent than the encoder found in it is no evidence.
-    pub(super) fn of<'a>(keys: impl Iterator<Item = &'a str>, latent_channels: usize) -> Self {
+    /// A checkpoint whose family has another encoder than that is no evidence.
+    pub(super) fn of<'a>(keys: impl Iterator<Item = &'a str>, autoencoder: Autoencoder) -> Self {
         match keys.filter_map(evidence).min().map(|(_, family)| family) {
-            Some(family) if family.latent_channels() == latent_channels => Self::Known(family),
-            _ if latent_channels == 4 => {
-                Self::Ambiguous { candidates: &[Family::Sd15, Family::Sdxl], default: Family::Sdxl }
-            }
-            _ => Self::Ambiguous { candidates: &[Family::Sd3, Family::Flux], default: Family::Flux },
+            Some(family) if family.autoencoder() == autoencoder => Self::Known(family),
+            _ => Self::ambiguous(autoencoder),
         }
+    }
+
+    fn ambiguous(autoencoder: Autoencoder) -> Self {
+        use Family::{Flux, Flux2, HunyuanImage, QwenImage, Sd3, Sd15, Sdxl, Wan21};
+        let (candidates, default): (&[Family], _) = match autoencoder {
+            Autoencoder::Kl4 => (&[Sd15, Sdxl], Sdxl),
+            Autoencoder::Kl16 => (&[Sd3, Flux], Flux),
+            Autoencoder::Kl32 => return Self::Known(Flux2),
+            Autoencoder::Wan => (&[QwenImage, Wan21], QwenImage),
+            Autoencoder::HunyuanImage => return Self::Known(HunyuanImage),
+        };
+        Self::Ambiguous { candidates, default }
     }
 }
 
@@ -58,40 +67,41 @@ fn evidence(key: &str) -> Option<(u8, Family)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Autoencoder::{Kl4, Kl16};
 
     #[test]
     fn a_full_checkpoint_names_its_family() {
         let table = [
-            ("cond_stage_model.transformer.text_model.final_layer_norm.bias", 4, Family::Sd15),
-            ("cond_stage_model.model.transformer.resblocks.0.ln_1.bias", 4, Family::Sd15),
-            ("conditioner.embedders.1.model.ln_final.bias", 4, Family::Sdxl),
-            ("model.diffusion_model.label_emb.0.0.bias", 4, Family::Sdxl),
-            ("model.diffusion_model.joint_blocks.0.x_block.attn.qkv.bias", 16, Family::Sd3),
-            ("model.diffusion_model.double_blocks.0.img_attn.qkv.bias", 16, Family::Flux),
-            ("double_blocks.0.img_attn.qkv.bias", 16, Family::Flux),
+            ("cond_stage_model.transformer.text_model.final_layer_norm.bias", Kl4, Family::Sd15),
+            ("cond_stage_model.model.transformer.resblocks.0.ln_1.bias", Kl4, Family::Sd15),
+            ("conditioner.embedders.1.model.ln_final.bias", Kl4, Family::Sdxl),
+            ("model.diffusion_model.label_emb.0.0.bias", Kl4, Family::Sdxl),
+            ("model.diffusion_model.joint_blocks.0.x_block.attn.qkv.bias", Kl16, Family::Sd3),
+            ("model.diffusion_model.double_blocks.0.img_attn.qkv.bias", Kl16, Family::Flux),
+            ("double_blocks.0.img_attn.qkv.bias", Kl16, Family::Flux),
         ];
-        for (key, channels, family) in table {
-            assert_eq!(DetectedFamily::of([key].into_iter(), channels), DetectedFamily::Known(family), "{key}");
+        for (key, encoder, family) in table {
+            assert_eq!(DetectedFamily::of([key].into_iter(), encoder), DetectedFamily::Known(family), "{key}");
         }
     }
 
     #[test]
     fn sd2_unclip_is_not_taken_for_sdxl_whatever_the_order_of_its_keys() {
         let keys = ["model.diffusion_model.label_emb.0.0.bias", "cond_stage_model.model.positional_embedding"];
-        assert_eq!(DetectedFamily::of(keys.into_iter(), 4), DetectedFamily::Known(Family::Sd15));
-        assert_eq!(DetectedFamily::of(keys.into_iter().rev(), 4), DetectedFamily::Known(Family::Sd15));
+        assert_eq!(DetectedFamily::of(keys.into_iter(), Kl4), DetectedFamily::Known(Family::Sd15));
+        assert_eq!(DetectedFamily::of(keys.into_iter().rev(), Kl4), DetectedFamily::Known(Family::Sd15));
     }
 
     #[test]
     fn a_bare_vae_is_ambiguous_and_defaults_to_the_newer_family() {
-        let family = |channels| DetectedFamily::of(["encoder.conv_in.weight"].into_iter(), channels).resolve();
-        assert_eq!(family(4), Family::Sdxl);
-        assert_eq!(family(16), Family::Flux);
+        let family = |encoder| DetectedFamily::of(["encoder.conv_in.weight"].into_iter(), encoder).resolve();
+        assert_eq!(family(Kl4), Family::Sdxl);
+        assert_eq!(family(Kl16), Family::Flux);
     }
 
     #[test]
-    fn a_family_with_another_latent_is_no_evidence() {
-        let found = DetectedFamily::of(["double_blocks.0.img_attn.qkv.bias"].into_iter(), 4);
+    fn a_family_with_another_encoder_is_no_evidence() {
+        let found = DetectedFamily::of(["double_blocks.0.img_attn.qkv.bias"].into_iter(), Kl4);
         assert_eq!(found.resolve(), Family::Sdxl);
     }
 }

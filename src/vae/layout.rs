@@ -1,5 +1,6 @@
 //! The layout of an encoder, read off names and shapes, and the exact list of tensors that it implies.
 
+use crate::recipe::Autoencoder;
 use crate::vae::names::LANDMARK;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -70,6 +71,14 @@ impl EncoderLayout {
             quant_conv: shapes.contains_key("quant_conv.weight"),
             mid_attention: shapes.contains_key("encoder.mid_block.attentions.0.to_q.weight"),
         })
+    }
+
+    /// Which of the known networks it is.
+    pub fn autoencoder(&self) -> Autoencoder {
+        match self.latent_channels {
+            4 => Autoencoder::Kl4,
+            _ => Autoencoder::Kl16,
+        }
     }
 
     fn ensure_supported(&self) -> Result<(), String> {

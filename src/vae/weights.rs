@@ -66,7 +66,7 @@ impl Weights {
         let tensors = collect(&infos, prefix, HEADER_LENGTH_BYTES + header).map_err(fail)?;
         let shapes: Shapes = tensors.iter().map(|(name, place)| (name.clone(), place.shape.clone())).collect();
         let layout = EncoderLayout::detect(&shapes).map_err(fail)?;
-        let family = DetectedFamily::of(infos.keys().map(String::as_str), layout.latent_channels);
+        let family = DetectedFamily::of(infos.keys().map(String::as_str), layout.autoencoder());
         Ok(Self { path: path.to_path_buf(), map, layout, family, tensors })
     }
 

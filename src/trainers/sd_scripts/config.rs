@@ -4,7 +4,7 @@
 //! refused, as the trainer itself refuses to cache with it.
 
 use crate::error::{Error, Result};
-use crate::recipe::Filter;
+use crate::recipe::{Filter, Target};
 use crate::trainers::description::{Description, Subset, SubsetSettings};
 use crate::units::Size;
 use std::collections::BTreeSet;
@@ -122,8 +122,9 @@ impl Reader<'_> {
             recursive: false,
             repeats: Some(repeats.try_into().unwrap_or(u32::MAX)),
             caption_ext: vec![dotted],
-            described: true,
+            described_by: Some(Target::SdScripts),
             settings: self.settings(keys)?,
+            listed: None,
         }))
     }
 
@@ -282,7 +283,7 @@ mod tests {
     fn the_trainers_own_defaults_hold_where_the_file_is_silent() {
         let subset = &read("[[datasets]]\n[[datasets.subsets]]\nimage_dir = \"a\"").unwrap().subsets[0];
         assert_eq!(subset.caption_ext, [".caption"]);
-        assert_eq!((subset.settings.buckets, subset.described), (None, true));
+        assert_eq!((subset.settings.buckets, subset.described_by), (None, Some(Target::SdScripts)));
         assert_eq!(subset.repeats, Some(1));
     }
 

@@ -18,14 +18,15 @@ fn suffix(family: Family) -> (&'static str, bool) {
         Family::Sdxl => ("_sdxl.npz", false),
         Family::Sd3 => ("_sd3.npz", true),
         Family::Flux => ("_flux.npz", true),
+        other => unreachable!("{} is refused when the settings are resolved", other.name()),
     }
 }
 
 /// How latents are stored: raw, but for Flux, which `flux_models.py:348,406` scales inside its encoder.
 fn stored(family: Family, dtype: Dtype) -> Stored {
     match family {
-        Family::Flux => Stored { dtype, shift: 0.1159, scale: 0.3611 },
-        Family::Sd15 | Family::Sdxl | Family::Sd3 => Stored::raw(dtype),
+        Family::Flux => family.scaled(dtype),
+        _ => Stored::raw(dtype),
     }
 }
 
@@ -39,16 +40,15 @@ pub(super) fn artefact(
     encoder: Option<EncoderId>,
 ) -> WantedArtefact {
     let bucket = placement.assignment.bucket;
-    let stride = settings.family.stride();
-    let (h, w) = ((bucket.height / stride) as usize, (bucket.width / stride) as usize);
+    let stored = stored(settings.family, settings.dtype);
+    let [channels, h, w] = settings.family.latent_shape(stored, bucket);
     let sized = if suffix(settings.family).1 { format!("_{h}x{w}") } else { String::new() };
     let latent = |kind: EntryKind| {
         let pixels = PixelRecipe { mirrored: kind == EntryKind::LatentsFlipped, ..placement.pixels.clone() };
-        let stored = stored(settings.family, settings.dtype);
         WantedEntry {
             kind,
             tensor: format!("{}{sized}", kind.name()),
-            shape: vec![settings.family.latent_channels(), h, w],
+            shape: vec![channels, h, w],
             inputs: KeyInputs::latent(content, pixels, encoder, settings.posterior, stored),
             companions: BTreeMap::new(),
         }

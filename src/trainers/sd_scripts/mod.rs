@@ -22,6 +22,9 @@ use std::collections::BTreeMap;
 /// Extensions that the trainer lists, all lower or all upper case only (`tu:104`).
 const EXTENSIONS: [&str; 5] = ["png", "jpg", "jpeg", "webp", "bmp"];
 
+/// Families whose caches are written for it.
+const FAMILIES: [Family; 4] = [Family::Sd15, Family::Sdxl, Family::Sd3, Family::Flux];
+
 /// The sd-scripts convention with its settings resolved.
 pub struct SdScripts {
     family: Family,
@@ -44,6 +47,7 @@ impl SdScripts {
     /// Flags that would give other pixels or buckets than the trainer's own, those that contradict the description
     /// among them; sizes that the trainer asserts against.
     pub fn new(subset: &Subset, recipe: &Recipe) -> Result<Self> {
+        super::ensure_known(Target::SdScripts, recipe.family, &FAMILIES)?;
         refuse_other_pixels(recipe)?;
         let said = &subset.settings;
         let native = recipe.family.native_resolution();
@@ -55,9 +59,14 @@ impl SdScripts {
             max_bucket: agree("--max-bucket", recipe.max_bucket, "max_bucket_reso", said.max_bucket)?.unwrap_or(1024),
             step: agree("--bucket-step", recipe.bucket_step, "bucket_reso_steps", said.bucket_step)?.unwrap_or(64),
             upscale: agree("--upscale", recipe.upscale, "bucket_no_upscale", said.upscale)?.unwrap_or(true),
-            enabled: agree("--no-bucket", recipe.buckets, "enable_bucket", said.buckets)?.unwrap_or(!subset.described),
+            enabled: agree("--no-bucket", recipe.buckets, "enable_bucket", said.buckets)?
+                .unwrap_or(subset.described_by != Some(Target::SdScripts)),
         };
-        super::ensure_whole_latents(asked.enabled.then_some(asked.step), (!asked.enabled).then_some(resolution))?;
+        super::ensure_whole_latents(
+            recipe.family,
+            asked.enabled.then_some(asked.step),
+            (!asked.enabled).then_some(resolution),
+        )?;
         let settings = describe(&asked);
         let hint = "--min-bucket and --max-bucket set the range; the trainer's own are 256 and 1024";
         let rule = SdScriptsBuckets::new(asked).map_err(|message| Error::usage(message, hint))?;
@@ -176,6 +185,14 @@ impl Convention for SdScripts {
 
     fn batch(&self) -> u32 {
         self.batch
+    }
+
+    fn setup(&self) -> Vec<String> {
+        let mut lines = vec!["train with --cache_latents --cache_latents_to_disk".to_owned()];
+        if self.resize != Filter::Auto {
+            lines.push(format!("keep resize_interpolation = \"{}\" in the dataset's TOML", self.resize.name()));
+        }
+        lines
     }
 
     fn names_by_stem(&self) -> bool {
