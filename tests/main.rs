@@ -15,5 +15,6 @@ mod resize; // golden pictures of OpenCV and Pillow
 mod sd_scripts; // artefacts beside those that sd-scripts wrote itself
 mod store; // the door, the index, lookups under damage
 mod support; // temporary datasets and the binary under test
+mod targets; // several trainers at once
 mod tiling; // tiles against one piece, and what --tile accepts
 mod vae; // golden latents of all families and key styles

@@ -256,7 +256,12 @@ fn posterior_seed_and_stored_dtype_are_in_the_key() {
     assert_eq!(counts(&bake(&folder, &SD, &["--posterior", "sample"])), (3, 0, 0));
     assert!(folder.artefacts() == drawn, "one seed always draws the same");
     let _ = bake(&folder, &SD, &[]);
-    assert_eq!(reasons(&folder, &SD, &["--store-dtype", "f16"]), ["stored dtype f32 → f16"]);
+    let why = reasons(&folder, &SD, &["--store-dtype", "f16"]);
+    assert_eq!(why[0], "follows from the raw latents in `a_0150x0110_sdxl.npz`");
+    assert_eq!((why.len(), why[3].as_str()), (4, "stored dtype f32 → f16"));
+    assert_eq!(counts(&bake(&folder, &SD, &["--store-dtype", "f16"])), (0, 0, 3));
+    assert_eq!(reasons(&folder, &SD, &[]), ["stored dtype f16 → f32"]);
+    assert_eq!(counts(&bake(&folder, &SD, &[])), (3, 0, 0), "what f16 has rounded away must be made anew");
 }
 
 #[test]
@@ -395,21 +400,6 @@ fn without_weights_the_stores_own_files_are_no_orphans() {
     let _ = bake(&folder, &STORE, &[]);
     let totals = folder.run("status", &STORE).fine()["totals"].clone();
     assert_eq!((totals["fresh"].as_u64(), totals["orphans"].as_u64()), (Some(3), Some(0)));
-}
-
-#[test]
-fn two_targets_at_once_encode_each_picture_once_where_their_pixels_agree() {
-    let folder = Folder::new();
-    folder.picture("a.png", 192, 128, 1);
-    let both = ["--for", "store,sd-scripts", "--resolution", "192x128", "--min-bucket", "64", "--json", "-q"];
-    let summary = bake(&folder, &both, &[]);
-    assert_eq!(summary["encoded_paths"], serde_json::json!(["a.png"]));
-    assert_eq!(folder.artefacts().len(), 2);
-    let read = |container: Container, bytes: &[u8]| container.read(bytes).unwrap().arrays["latents"].clone();
-    let artefacts = folder.artefacts();
-    let npz = artefacts.iter().find(|(path, _)| path.extension().unwrap() == "npz").unwrap();
-    let store = artefacts.iter().find(|(path, _)| path.extension().unwrap() == "safetensors").unwrap();
-    assert_eq!(read(Container::Npz, &npz.1), read(Container::Safetensors, &store.1));
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl<'a> Delivery<'a> {
 }
 
 /// The tensor as it is stored: shifted and scaled in f32, then rounded to its dtype.
-fn stored_array(wanted: &WantedEntry, mut values: Vec<f32>) -> Array {
+pub(super) fn stored_array(wanted: &WantedEntry, mut values: Vec<f32>) -> Array {
     let stored = wanted.inputs.stored;
     if stored != Stored::raw(stored.dtype) {
         let (shift, scale) = (stored.shift as f32, stored.scale as f32);

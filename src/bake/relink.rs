@@ -1,13 +1,14 @@
 //! Entries whose payload lies elsewhere, and files that only lose something: no encoder is needed.
 
 use super::Bake;
+use super::deliver::stored_array;
 use super::tally::{Made, Outcome};
 use super::work::EntryId;
 use super::write::{Finished, MadeEntry, write};
 use crate::containers::{Array, Container};
 use crate::error::Result;
 use crate::hash::Key;
-use crate::plan::Action;
+use crate::plan::{Action, PlannedEntry};
 use crate::problem::{Kind, Problem};
 use crate::recipe::{Ran, Receipt};
 use crate::store::read_regular;
@@ -35,13 +36,13 @@ pub(super) fn relink(bake: &Bake<'_>, outcome: &Outcome) -> Result<BTreeSet<Entr
         }
         let mut finished = Finished::new(index);
         for (entry, planned) in artefact.entries.iter().enumerate() {
-            let Action::Relink { from, container, tensor } = &planned.action else { continue };
+            let Action::Relink { from, container, tensor, key } = &planned.action else { continue };
             let id = EntryId { artefact: index, entry };
-            let found = early.remove(&id).unwrap_or_else(|| payload(from, *container, tensor, planned.key));
+            let found = early.remove(&id).unwrap_or_else(|| payload(from, *container, tensor, *key));
             waiting.get_mut(from.as_path()).into_iter().for_each(|ids| ids.retain(|other| *other != id));
             match found {
                 Some((array, ran)) => {
-                    let array = array.reshaped(&planned.wanted.shape);
+                    let array = taken(array, *key, planned);
                     finished.made.push(MadeEntry { entry, array, ran, how: Made::Relinked });
                 }
                 None => drop(fallen.insert(id)),
@@ -49,8 +50,8 @@ pub(super) fn relink(bake: &Bake<'_>, outcome: &Outcome) -> Result<BTreeSet<Entr
         }
         for id in artefact.path.as_ref().and_then(|path| waiting.remove(path.as_path())).into_iter().flatten() {
             let planned = &bake.plan.artefacts[id.artefact].entries[id.entry];
-            if let Action::Relink { from, container, tensor } = &planned.action {
-                early.insert(id, payload(from, *container, tensor, planned.key));
+            if let Action::Relink { from, container, tensor, key } = &planned.action {
+                early.insert(id, payload(from, *container, tensor, *key));
             }
         }
         if !finished.made.is_empty() || !artefact.drops.is_empty() {
@@ -58,6 +59,14 @@ pub(super) fn relink(bake: &Bake<'_>, outcome: &Outcome) -> Result<BTreeSet<Entr
         }
     }
     Ok(fallen)
+}
+
+/// What an entry makes of the payload of `key`: that itself, or, of a raw mean, what it stores of it.
+fn taken(array: Array, key: Key, planned: &PlannedEntry) -> Array {
+    if planned.key == Some(key) {
+        return array.reshaped(&planned.wanted.shape);
+    }
+    stored_array(&planned.wanted, array.to_f32())
 }
 
 fn relinks<'a>(bake: &'a Bake<'_>) -> impl Iterator<Item = (EntryId, &'a Path)> {
@@ -70,10 +79,10 @@ fn relinks<'a>(bake: &'a Bake<'_>) -> impl Iterator<Item = (EntryId, &'a Path)> 
 }
 
 /// The tensor of an entry whose receipt has `key`, read anew and held against its checksum.
-fn payload(from: &Path, container: Container, tensor: &str, key: Option<Key>) -> Option<Payload> {
+fn payload(from: &Path, container: Container, tensor: &str, key: Key) -> Option<Payload> {
     let contents = container.read(&read_regular(from).ok()?).ok()?;
     let receipt = Receipt::from_json(contents.receipt.as_deref()?).ok()?;
-    let entry = receipt.entries.get(tensor).filter(|entry| Some(entry.key) == key)?;
+    let entry = receipt.entries.get(tensor).filter(|entry| entry.key == key)?;
     let array = contents.arrays.get(tensor)?;
     let intact = entry.arrays.get(tensor) == Some(&array.checksum());
     intact.then(|| (array.clone(), entry.ran.clone()))
@@ -87,7 +96,8 @@ pub(super) fn follow(bake: &Bake<'_>, outcome: &Outcome) -> Result<()> {
             let Action::Follow { artefact: leader, entry: leading } = planned.action else { continue };
             let source = &bake.plan.artefacts[leader];
             let tensor = &source.entries[leading].wanted.tensor;
-            let made = source.path.as_ref().and_then(|path| payload(path, source.container, tensor, planned.key));
+            let made = source.path.as_ref().zip(planned.key);
+            let made = made.and_then(|(path, key)| payload(path, source.container, tensor, key));
             match made {
                 Some((array, ran)) => {
                     let array = array.reshaped(&planned.wanted.shape);

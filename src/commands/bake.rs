@@ -55,6 +55,7 @@ pub(crate) fn run(args: &BakeArgs, ui: &Ui) -> Result<u8> {
         summary: &summary,
         problems: &problems,
         device: &device_name,
+        divergences: &planned.plan.divergences,
         setup: &planned.plan.setup,
         peak_rss: peak_rss(),
     };

@@ -71,6 +71,14 @@ impl Array {
         Self { dtype, shape, bytes }
     }
 
+    /// The values of an f32 array; of any other dtype none.
+    pub fn to_f32(&self) -> Vec<f32> {
+        if self.dtype != Dtype::F32 {
+            return Vec::new();
+        }
+        self.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    }
+
     /// A one-dimensional f64 array.
     pub fn from_f64(values: &[f64]) -> Self {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();

@@ -1,12 +1,13 @@
 //! Puts the plan together: what every sample wants, what lies there, and the cheapest way from one to the other.
 
 use super::buckets::{self, Step};
+use super::divergence::divergences;
 use super::drafts::Drafts;
 use super::judge::judge;
 use super::place::{Conventions, Placed, place_all};
-use super::shelf::Shelf;
+use super::shelf::{Holder, Shelf};
 use super::summary::sample_status;
-use super::{Action, Collected, Plan, PlannedArtefact, PlannedSample, Status};
+use super::{Action, Collected, Plan, PlannedArtefact, PlannedEntry, PlannedSample, Status};
 use crate::containers::Container;
 use crate::error::Result;
 use crate::hash::{EncoderId, Key};
@@ -70,6 +71,7 @@ pub fn build(request: &Request<'_>) -> Result<Plan> {
     let (buckets, underfilled) = buckets::table(&samples, request.collected, &conventions, step);
     problems.extend(underfilled);
     Ok(Plan {
+        divergences: divergences(&samples, &request.recipe.targets),
         samples,
         artefacts,
         orphans: orphans.into_iter().map(|orphan| orphan.path).collect(),
@@ -186,10 +188,10 @@ fn assign_actions(artefacts: &mut [PlannedArtefact], shelf: &Shelf) {
             if matches!(entry.status, Status::Fresh | Status::Foreign) {
                 continue;
             }
-            if let Some(holder) = entry.key.and_then(|key| shelf.holder(Some(key), &entry.wanted.inputs)) {
-                entry.reasons.push(moved(&holder.path));
+            if let Some((key, holder)) = source(entry, shelf) {
+                entry.reasons.push(moved(&holder.path, Some(key) == entry.key));
                 let (from, container, tensor) = (holder.path.clone(), holder.container, holder.tensor.clone());
-                entry.action = Action::Relink { from, container, tensor };
+                entry.action = Action::Relink { from, container, tensor, key };
                 continue;
             }
             entry.action = match entry.key.map(|key| *leaders.entry(key).or_insert((a, e))) {
@@ -200,9 +202,16 @@ fn assign_actions(artefacts: &mut [PlannedArtefact], shelf: &Shelf) {
     }
 }
 
-fn moved(from: &Path) -> Reason {
+/// Where an entry's payload lies, or the raw mean that it follows from; with the key there.
+fn source<'s>(entry: &PlannedEntry, shelf: &'s Shelf) -> Option<(Key, &'s Holder)> {
+    let held = |key: Key| Some((key, shelf.holder(Some(key), &entry.wanted.inputs)?));
+    held(entry.key?).or_else(|| held(entry.wanted.inputs.raw()?.key()?))
+}
+
+fn moved(from: &Path, same: bool) -> Reason {
     let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text = format!("the same latents lie in `{name}`");
+    let text = if same { "the same latents lie in" } else { "follows from the raw latents in" };
+    let text = format!("{text} `{name}`");
     Reason { field: "artefact".into(), was: name, now: String::new(), text }
 }
 

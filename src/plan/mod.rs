@@ -5,6 +5,7 @@
 mod buckets;
 mod collect;
 mod decide;
+mod divergence;
 mod drafts;
 mod judge;
 mod place;
@@ -14,6 +15,7 @@ mod summary;
 pub use buckets::BucketRow;
 pub use collect::{CollectOptions, Collected, Sample, collect};
 pub use decide::{Request, build};
+pub use divergence::Divergence;
 
 use crate::containers::Container;
 use crate::hash::Key;
@@ -44,6 +46,8 @@ pub struct Plan {
     pub buckets: Vec<BucketRow>,
     /// The resolved settings of each target's first subset, by long flag names.
     pub settings: BTreeMap<Target, BTreeMap<String, String>>,
+    /// Where two targets want different pixels of the same images.
+    pub divergences: Vec<Divergence>,
     /// What the user must set in each trainer so that it takes these caches.
     pub setup: BTreeMap<Target, Vec<String>>,
     /// False where no weights were given: keys are unknown, and everything but the weights was compared.
@@ -161,7 +165,7 @@ impl PlannedEntry {
 pub enum Action {
     /// Nothing.
     Keep,
-    /// Takes the payload of an entry with the same key from another artefact.
+    /// Takes the payload of an entry with the same key from another artefact, or follows from the raw mean there.
     Relink {
         /// The artefact that holds it.
         from: PathBuf,
@@ -169,6 +173,8 @@ pub enum Action {
         container: Container,
         /// The tensor there.
         tensor: String,
+        /// Its key: the entry's own, or that of the raw mean ([`KeyInputs::raw`](crate::recipe::KeyInputs::raw)).
+        key: Key,
     },
     /// Takes the payload that this run builds for an entry with the same key.
     Follow {

@@ -169,6 +169,14 @@ impl KeyInputs {
         blind.hash("prebake key without weights")
     }
 
+    /// The inputs of the raw f32 mean from which this entry follows by arithmetic alone; none where it is that itself,
+    /// holds a sample (whose noise hangs on the key), or needs more than `shift` and `scale`.
+    pub fn raw(&self) -> Option<Self> {
+        let mean = self.encode.as_ref().is_some_and(|encode| encode.posterior == Posterior::Mean);
+        let raw = Stored::raw(Dtype::F32);
+        (mean && self.stored != raw && self.stored.space.is_affine()).then(|| Self { stored: raw, ..self.clone() })
+    }
+
     fn hash(&self, domain: &str) -> Key {
         let mut hasher = FieldHasher::new(domain);
         hasher.int("key_version", self.key_version.into()).int("pixels_rev", self.pixels_rev.into());

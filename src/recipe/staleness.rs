@@ -106,6 +106,14 @@ pub fn explain_ran(ran: &Ran, precision: Option<Precision>, tile: Tile) -> Vec<R
     reasons
 }
 
+/// The differences between two pixel recipes, for a picture that two targets prepare.
+pub fn explain_pixels(one: &PixelRecipe, other: &PixelRecipe) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    geometry(&mut reasons, one, other, None);
+    colours(&mut reasons, one, other);
+    reasons
+}
+
 /// Orientation, sizes, crop and filter; `resolutions` are the nominal ones then and now.
 fn geometry(reasons: &mut Vec<Reason>, was: &PixelRecipe, now: &PixelRecipe, resolutions: Option<(&String, &String)>) {
     if was.orientation != now.orientation {

@@ -1,6 +1,7 @@
 //! The outcome of `bake`.
 
 use crate::bake::{Lowered, Summary};
+use crate::plan::Divergence;
 use crate::problem::Problem;
 use crate::recipe::Target;
 use crate::units::{human_bytes, printable};
@@ -18,6 +19,8 @@ pub struct BakeReport<'a> {
     pub problems: &'a [Problem],
     /// `cpu`, `cuda:0` …
     pub device: &'a str,
+    /// Where two targets wanted different pixels.
+    pub divergences: &'a [Divergence],
     /// What to set in each trainer so that it takes the caches.
     pub setup: &'a BTreeMap<Target, Vec<String>>,
     /// Highest resident size, in bytes; 0 if unknown.
@@ -58,6 +61,9 @@ impl BakeReport<'_> {
         if s.interrupted {
             text += "\ninterrupted: what is finished is kept, the next run goes on from there";
         }
+        for divergence in self.divergences {
+            text += &format!("\n{}", divergence.text());
+        }
         for (target, line) in self.setup.iter().flat_map(|(target, lines)| lines.iter().map(move |line| (target, line)))
         {
             text += &format!("\n{}: {line}", target.name());
@@ -72,6 +78,7 @@ impl BakeReport<'_> {
         json["problems"] = json!(self.problems);
         json["device"] = json!(self.device);
         json["peak_rss_bytes"] = json!(self.peak_rss);
+        json["divergences"] = json!(self.divergences);
         json["setup"] = json!(self.setup);
         json["peak_device_bytes"] = Value::Null;
         json
@@ -115,9 +122,15 @@ mod tests {
             backoffs: vec![lowered(2, None), lowered(1, Some(512))],
             ..Summary::default()
         };
-        let text =
-            BakeReport { summary: &summary, problems: &[], device: "cuda:0", setup: &BTreeMap::new(), peak_rss: 0 }
-                .text();
+        let text = BakeReport {
+            summary: &summary,
+            problems: &[],
+            device: "cuda:0",
+            divergences: &[],
+            setup: &BTreeMap::new(),
+            peak_rss: 0,
+        }
+        .text();
         let lines: Vec<_> = text.lines().skip(1).collect();
         assert_eq!(
             lines,

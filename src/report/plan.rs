@@ -75,6 +75,9 @@ impl<'a> PlanReport<'a> {
             totals.orphans,
             human_bytes(totals.latent_bytes)
         );
+        for divergence in &self.plan.divergences {
+            let _ = write!(text, "\n{}", divergence.text());
+        }
         if !self.plan.weights_known {
             text += "\nno --vae given: everything but the weights was compared";
         }
@@ -141,6 +144,8 @@ impl<'a> PlanReport<'a> {
             "orphans": self.plan.orphans.iter().map(|path| self.locations.display(path)).collect::<Vec<_>>(),
             "problems": self.problems,
             "buckets": self.plan.buckets,
+            "divergences": self.plan.divergences,
+            "setup": self.plan.setup,
             "totals": self.plan.totals(),
             "weights_compared": self.plan.weights_known,
             "advice": {"cache_batch": self.cache_batch_json(), "largest_bucket_area": largest, "nominal_area": nominal},
