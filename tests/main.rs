@@ -9,6 +9,7 @@ mod decode; // golden and hazard files through the decoders
 mod devices; // several encoders at one queue
 mod hazards; // awkward files and folders through the scan
 mod layering; // imports hold to the picture in docs/ARCHITECTURE.md
+mod listed; // images that a description names one by one
 mod memory; // what an encode keeps resident, against the formula
 mod rebuild; // change one thing, count what is encoded
 mod resize; // golden pictures of OpenCV and Pillow

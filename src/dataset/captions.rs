@@ -111,6 +111,12 @@ pub(super) fn check(root: &Path, relative: &Path) -> Option<Problem> {
     }
 }
 
+/// What is wrong with a caption that the description of the image `name` holds.
+pub(super) fn check_inline(name: &str, text: &str) -> Option<Problem> {
+    let problem = check_bytes(name, text.as_bytes())?;
+    Some(Problem { message: format!("its caption {}", problem.message), ..problem })
+}
+
 /// What is wrong with a caption of these bytes.
 pub fn check_bytes(name: &str, bytes: &[u8]) -> Option<Problem> {
     let encoding = |message: String| Problem::warning(name, Kind::CaptionEncoding, message);

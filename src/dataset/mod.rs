@@ -11,11 +11,13 @@
 //! | [`hazards`] | facts that harm training, in words |
 //! | [`captions`] | which caption belongs to which image, and whether it can be read |
 //! | [`known`] | what an earlier scan found out |
+//! | [`listed`] | files that a description names one by one |
 //! | [`mod@scan`] | all of it over a folder, in parallel |
 
 pub mod captions;
 pub mod hazards;
 pub mod known;
+pub mod listed;
 mod path;
 pub mod probe;
 mod read;
@@ -25,6 +27,7 @@ mod twins;
 pub mod walk;
 
 pub use known::{Known, Unknown};
+pub use listed::{Listed, Stated};
 pub use probe::{Probe, Probed, Profile};
-pub use scan::{Dataset, Image, ScanOptions, scan, scan_files};
+pub use scan::{Dataset, Image, ScanOptions, scan, scan_files, scan_folder, scan_listed};
 pub use walk::{Walk, walk};

@@ -6,6 +6,7 @@
 use super::captions::{self, CaptionExt};
 use super::hazards::hazards;
 use super::known::Known;
+use super::listed::{Listed, Stated};
 use super::path::path_bytes;
 use super::probe::{PROBE_REV, Probe, Probed, probe};
 use super::read::{self, Failure};
@@ -45,7 +46,7 @@ pub struct Dataset {
     pub root: PathBuf,
     /// Every file taken for an image, unusable ones included.
     pub images: Vec<Image>,
-    /// Caption files that belong to an image; one that two images share counts once.
+    /// Captions: files that belong to an image, one that two images share once, and those that a description holds.
     pub captions: usize,
     /// Bytes of all image files.
     pub bytes: u64,
@@ -70,6 +71,10 @@ pub struct Image {
     pub probe: Option<Probe>,
     /// Its caption file, relative to the root.
     pub caption: Option<PathBuf>,
+    /// Its caption where a description holds it.
+    pub inline: Option<String>,
+    /// What a trainer believes of it because a description says so.
+    pub stated: Option<Stated>,
     /// No problem of it is an error.
     pub usable: bool,
 }
@@ -85,7 +90,23 @@ pub fn scan(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<Dataset> {
-    let walk = walk(root)?;
+    scan_folder(root, root, options, known, progress, cancel)
+}
+
+/// Scans every image under `folder`; paths are relative to `root` where the folder lies in it, else they begin with the
+/// folder's own.
+///
+/// # Errors
+/// When `folder` cannot be listed, when `cancel` was set, or when no threads can be had.
+pub fn scan_folder(
+    root: &Path,
+    folder: &Path,
+    options: &ScanOptions,
+    known: &dyn Known,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<Dataset> {
+    let walk = walk(folder)?.below(folder.strip_prefix(root).unwrap_or(folder));
     let mut dataset = scan_files(root, &walk.images, options, known, progress, cancel)?;
     dataset.hidden = walk.hidden.len();
     dataset.problems.extend(walk.hidden_note());
@@ -110,13 +131,31 @@ pub fn scan_files(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<Dataset> {
-    let mut files: Vec<&PathBuf> = files.iter().collect();
-    files.sort_unstable_by(|a, b| path_bytes(a).cmp(path_bytes(b)));
-    files.dedup();
+    let files: Vec<Listed> = files.iter().map(Listed::new).collect();
+    scan_listed(root, &files, options, known, progress, cancel)
+}
+
+/// As [`scan_files`], with what a description says of each file; of several mentions of one path the first counts.
+///
+/// A caption in the description stands for a sidecar, and none is looked for.
+///
+/// # Errors
+/// When `cancel` was set, or when no threads can be had.
+pub fn scan_listed(
+    root: &Path,
+    files: &[Listed],
+    options: &ScanOptions,
+    known: &dyn Known,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<Dataset> {
+    let mut files: Vec<&Listed> = files.iter().collect();
+    files.sort_by(|a, b| path_bytes(&a.path).cmp(path_bytes(&b.path)));
+    files.dedup_by(|a, b| a.path == b.path);
     progress.stage("scan", Some(files.len() as u64));
     let scanner = Scanner { root, captions: CaptionExt::new(&options.caption_ext), deep: options.deep, known };
     let work = || -> Result<Vec<Scanned>> {
-        let one = |file: &&PathBuf| {
+        let one = |file: &&Listed| {
             if cancel.is_cancelled() {
                 return Err(Error::Interrupted);
             }
@@ -157,9 +196,9 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    fn scan(&self, relative: &Path) -> Scanned {
-        let name = display_path(relative);
-        let (bytes, content, probed) = match self.content(relative, &name) {
+    fn scan(&self, file: &Listed) -> Scanned {
+        let (relative, name) = (file.path.as_path(), display_path(&file.path));
+        let (bytes, content, probed) = match self.content(file, &name) {
             Ok((bytes, content, probed)) => (bytes, Some(content), probed),
             Err((bytes, problem)) => (bytes, None, unread(problem)),
         };
@@ -168,23 +207,45 @@ impl Scanner<'_> {
         if let Some(probe) = probed.probe.as_ref().filter(|_| usable) {
             problems.extend(hazards(&name, probe));
         }
-        let caption = self.captions.caption_of(self.root, relative);
-        let mut unasked = None;
-        match &caption {
-            Some(caption) => problems.extend(captions::check(self.root, caption)),
-            None => {
-                let (problem, other) = self.captions.missing(self.root, relative);
-                problems.push(problem);
-                unasked = other;
-            }
-        }
-        let image =
-            Image { path: name, relative: relative.to_path_buf(), content, probe: probed.probe, caption, usable };
+        let (caption, unasked) = self.caption(file, &name, &mut problems);
+        let image = Image {
+            path: name,
+            relative: relative.to_path_buf(),
+            content,
+            probe: probed.probe,
+            caption,
+            inline: file.caption.clone(),
+            stated: file.stated,
+            usable,
+        };
         Scanned { image, bytes, problems, unasked }
     }
 
+    /// The caption file, and the usual extension of one that was not asked for; what is wrong with the caption goes to
+    /// `problems`.
+    fn caption(
+        &self,
+        file: &Listed,
+        name: &str,
+        problems: &mut Vec<Problem>,
+    ) -> (Option<PathBuf>, Option<&'static str>) {
+        if let Some(text) = &file.caption {
+            problems.extend(captions::check_inline(name, text));
+            return (None, None);
+        }
+        let caption = self.captions.caption_of(self.root, &file.path);
+        if let Some(caption) = &caption {
+            problems.extend(captions::check(self.root, caption));
+            return (Some(caption.clone()), None);
+        }
+        let (problem, unasked) = self.captions.missing(self.root, &file.path);
+        problems.push(problem);
+        (None, unasked)
+    }
+
     /// Size, hash and probe of one file, from memory where its stat is known; on failure the size and the reason.
-    fn content(&self, relative: &Path, name: &str) -> Result<(u64, ContentHash, Probed), (u64, Problem)> {
+    fn content(&self, file: &Listed, name: &str) -> Result<(u64, ContentHash, Probed), (u64, Problem)> {
+        let relative = file.path.as_path();
         let path = self.root.join(relative);
         let stat = std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file());
         let stat = stat.map(|metadata| FileStat::of(&metadata));
@@ -194,7 +255,7 @@ impl Scanner<'_> {
         }
         let _turn = read::file_turn(size);
         let read::Contents { bytes, stat, read_at } =
-            read::read(&path).map_err(|failure| (size, named(name, failure)))?;
+            read::read(&path).map_err(|failure| (size, named(name, failure, file.line)))?;
         let content = ContentHash::of(&bytes);
         let probed = probe(name, &bytes, self.deep);
         if stat.is_settled(read_at) {
@@ -210,10 +271,13 @@ impl Scanner<'_> {
     }
 }
 
-/// The problem that stands for a file without bytes.
-fn named(name: &str, failure: Failure) -> Problem {
+/// The problem that stands for a file without bytes; `line` is the one of the description that names it.
+fn named(name: &str, failure: Failure, line: Option<usize>) -> Problem {
     match failure {
-        Failure::Unreadable(why) => Problem::error(name, Kind::Unsupported, why),
+        Failure::Unreadable(why) => {
+            let named = line.map(|line| format!("; line {line} of the dataset's description names it"));
+            Problem::error(name, Kind::Unsupported, why + &named.unwrap_or_default())
+        }
         Failure::Changing => Problem::error(name, Kind::Damaged, "changes while it is read")
             .with_hint("scan again once nothing writes to it"),
         Failure::TooLarge(bytes) => {
@@ -236,7 +300,8 @@ fn gather(root: &Path, extensions: &CaptionExt, scanned: Vec<Scanned>) -> Datase
     let (images, problems): (Vec<Image>, Vec<Vec<Problem>>) =
         scanned.into_iter().map(|one| (one.image, one.problems)).unzip();
     let mut problems = problems.concat();
-    let captions = images.iter().filter_map(|image| image.caption.as_ref()).collect::<HashSet<_>>().len();
+    let sidecars = images.iter().filter_map(|image| image.caption.as_ref()).collect::<HashSet<_>>().len();
+    let captions = sidecars + images.iter().filter(|image| image.inline.is_some()).count();
     if captions == 0 {
         let unasked: Vec<(&str, usize)> = unasked.into_iter().collect();
         problems.extend(extensions.none_found(images.len(), &unasked));

@@ -29,7 +29,7 @@ pub(super) fn duplicates(images: &[Image]) -> (Vec<Vec<String>>, Vec<Problem>) {
 /// a trainer names it by the stem.
 pub(super) fn stem_collisions(images: &[Image]) -> Vec<Problem> {
     let mut by_stem: BTreeMap<PathBuf, Vec<&str>> = BTreeMap::new();
-    for image in images {
+    for image in images.iter().filter(|image| image.inline.is_none()) {
         by_stem.entry(stem(&image.relative)).or_default().push(&image.path);
     }
     let groups: Vec<Vec<&str>> = by_stem.into_values().filter(|group| group.len() > 1).collect();

@@ -37,6 +37,20 @@ pub struct Walk {
 }
 
 impl Walk {
+    /// The same with `prefix` before every path.
+    pub(super) fn below(mut self, prefix: &Path) -> Self {
+        if prefix.as_os_str().is_empty() {
+            return self;
+        }
+        for path in [&mut self.images, &mut self.others, &mut self.hidden].into_iter().flatten() {
+            *path = prefix.join(&*path);
+        }
+        for problem in &mut self.problems {
+            problem.path = format!("{}/{}", display_path(prefix).trim_end_matches('/'), problem.path);
+        }
+        self
+    }
+
     /// One note on all that was left out, if anything but our own `.prebake` was.
     pub fn hidden_note(&self) -> Option<Problem> {
         let named: Vec<String> = self.hidden.iter().take(NAMED_HIDDEN).map(|path| display_path(path)).collect();

@@ -1,12 +1,15 @@
-//! Images and samples of a described dataset: each subset's folder scanned with its own caption extensions.
+//! Images and samples of a described dataset: each subset's folder, or the files it names, scanned with its own caption
+//! extensions.
 
+use crate::dataset::listed::distinct;
 use crate::dataset::{self, Dataset, Image, ScanOptions};
 use crate::error::{Error, IoContext, Result};
 use crate::pixels::Format;
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 use crate::progress::{Cancel, Progress};
 use crate::store::Index;
 use crate::trainers::{Description, Subset};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// A dataset as found.
@@ -18,7 +21,7 @@ pub struct Collected {
     pub images: Vec<Image>,
     /// Samples, by image.
     pub samples: Vec<Sample>,
-    /// Caption files that belong to an image.
+    /// Captions that belong to an image: files, and texts in the description.
     pub captions: usize,
     /// Bytes of all image files.
     pub bytes: u64,
@@ -56,9 +59,15 @@ impl Collected {
         self.description.root.join(&image.relative)
     }
 
-    fn add(&mut self, subset: usize, found: Dataset) {
+    /// Takes over what was found in a subset; `mentions` are the times that a description names an image, where not once.
+    fn add(&mut self, subset: usize, found: Dataset, mentions: &HashMap<PathBuf, u32>) {
         for image in found.images {
-            let repeats = self.description.subsets[subset].repeats_of(&image.relative);
+            let times = mentions.get(&image.relative).copied().unwrap_or(1);
+            let repeats = self.description.subsets[subset].repeats_of(&image.relative).saturating_mul(times);
+            if times > 1 {
+                let message = format!("is listed {times} times by the dataset's description, and counts as often");
+                self.problems.push(Problem::warning(image.path.clone(), Kind::Duplicate, message));
+            }
             self.samples.push(Sample { image: self.images.len(), subset, repeats });
             self.images.push(image);
         }
@@ -80,28 +89,31 @@ pub fn collect(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<Collected> {
+    let problems = description.problems.clone();
     let mut collected = Collected {
         description,
         images: Vec::new(),
         samples: Vec::new(),
         captions: 0,
         bytes: 0,
-        problems: Vec::new(),
+        problems,
         duplicates: Vec::new(),
     };
     for subset in 0..collected.description.subsets.len() {
-        let found = {
-            let described = &collected.description.subsets[subset];
-            let root = &collected.description.root;
-            let options =
-                ScanOptions { caption_ext: caption_ext(options, described), deep: options.deep, threads: None };
-            if described.recursive {
-                dataset::scan(root, &options, index, progress, cancel)?
-            } else {
-                dataset::scan_files(root, &listed(root, described)?, &options, index, progress, cancel)?
-            }
+        let (root, described) = (&collected.description.root, &collected.description.subsets[subset]);
+        let options = ScanOptions { caption_ext: caption_ext(options, described), deep: options.deep, threads: None };
+        let mut mentions = HashMap::new();
+        let found = if let Some(listed) = &described.listed {
+            let files = distinct(root, listed);
+            mentions.extend(files.iter().filter(|(_, n)| *n > 1).map(|(file, n)| (file.path.clone(), *n)));
+            let files: Vec<_> = files.into_iter().map(|(file, _)| file).collect();
+            dataset::scan_listed(root, &files, &options, index, progress, cancel)?
+        } else if described.recursive {
+            dataset::scan_folder(root, &described.folder, &options, index, progress, cancel)?
+        } else {
+            dataset::scan_files(root, &files_in(root, described)?, &options, index, progress, cancel)?
         };
-        collected.add(subset, found);
+        collected.add(subset, found, &mentions);
     }
     if collected.images.is_empty() {
         let message = "holds no image that prebake knows";
@@ -117,7 +129,7 @@ fn caption_ext(options: &CollectOptions, subset: &Subset) -> Vec<String> {
 }
 
 /// Files named like images directly in a subset's folder, relative to `root` where they lie in it.
-fn listed(root: &Path, subset: &Subset) -> Result<Vec<PathBuf>> {
+fn files_in(root: &Path, subset: &Subset) -> Result<Vec<PathBuf>> {
     if !subset.folder.is_dir() {
         let message = "is an `image_dir` of the dataset's description, and is no folder";
         let hint = "folders are looked for beside the description, then in the working directory";

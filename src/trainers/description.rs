@@ -1,13 +1,16 @@
 //! What DATASET is: a folder, DreamBooth folders, or a trainer's own description; as subsets that share settings.
 
+pub use crate::dataset::Listed;
+
 use crate::error::{Error, IoContext, Result};
+use crate::problem::Problem;
 use crate::recipe::{Filter, Target};
 use crate::store::read_regular;
 use crate::units::Size;
 use std::path::{Path, PathBuf};
 
 /// A dataset as described: where it is rooted and which folders it takes images from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Description {
     /// Reported paths are relative to it; `.prebake` lies in it.
     pub root: PathBuf,
@@ -15,6 +18,8 @@ pub struct Description {
     pub subsets: Vec<Subset>,
     /// Keys that are not honoured, and the like; one line each.
     pub warnings: Vec<String>,
+    /// Entries that cannot be read: the run goes on without them.
+    pub problems: Vec<Problem>,
 }
 
 /// One folder whose images share settings.
@@ -35,15 +40,6 @@ pub struct Subset {
     pub listed: Option<Vec<Listed>>,
     /// What the description says about pixels and batches.
     pub settings: SubsetSettings,
-}
-
-/// An image that a description names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// The file; absolute, or relative to the root.
-    pub path: PathBuf,
-    /// Its caption where the description holds it; none to look for a sidecar.
-    pub caption: Option<String>,
 }
 
 /// A description's settings; `None` where it is silent.
@@ -100,7 +96,7 @@ pub fn describe(dataset: &Path, working_dir: &Path) -> Result<Description> {
     let metadata = std::fs::metadata(dataset).at(dataset)?;
     if metadata.is_dir() {
         let subsets = vec![Subset::plain(dataset)];
-        return Ok(Description { root: dataset.to_path_buf(), subsets, warnings: Vec::new() });
+        return Ok(Description { root: dataset.to_path_buf(), subsets, ..Description::default() });
     }
     let text = String::from_utf8(read_regular(dataset).at(dataset)?).ok();
     match text.and_then(|text| super::sd_scripts::config::parse(dataset, &text, working_dir)) {

@@ -18,7 +18,7 @@ use crate::hash::EncoderId;
 use crate::problem::{Kind, Problem};
 use crate::recipe::{EntryKind, Family, KeyInputs, PixelRecipe, Recipe, Resample, Target};
 use crate::units::Size;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Where one image goes under a convention.
@@ -97,7 +97,13 @@ pub trait Convention: Send + Sync {
 
     /// Folders in which its artefacts lie, with a flag for all visible sub-folders; relative ones lie below the root.
     fn cache_folders(&self, subset: &Subset) -> Vec<(PathBuf, bool)> {
-        vec![(subset.folder.clone(), subset.recursive)]
+        match &subset.listed {
+            None => vec![(subset.folder.clone(), subset.recursive)],
+            Some(listed) => {
+                let folders = listed.iter().filter_map(|listed| listed.path.parent());
+                folders.collect::<BTreeSet<_>>().into_iter().map(|folder| (folder.to_path_buf(), false)).collect()
+            }
+        }
     }
 
     /// What the user must set in the trainer so that it takes these caches; a line each, said at the end of a bake.

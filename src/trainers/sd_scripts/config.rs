@@ -92,7 +92,7 @@ impl Reader<'_> {
             let keys: Vec<_> = self.unhonoured.into_iter().collect();
             warnings.push(format!("`{}`: these keys are not honoured: {}", self.path.display(), keys.join(", ")));
         }
-        Ok(Description { root, subsets, warnings })
+        Ok(Description { root, subsets, warnings, problems: Vec::new() })
     }
 
     /// One subset; none where the trainer ignores it (`num_repeats` below 1, `tu:2117`).
