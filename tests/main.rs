@@ -1,5 +1,6 @@
 //! One test binary: linked once. Each module says what belongs there.
 
+mod ai_toolkit; // buckets, cache names, jobs and staleness of ai-toolkit
 mod backoff; // batches and tiles through encoders that run out of memory
 mod buckets; // golden and property tests of the bucket rules
 mod cases; // the small input folders with expected results, through the built binary
@@ -7,10 +8,12 @@ mod cli; // transcripts of the command line: exit code, stdout, stderr
 mod containers; // files written by numpy and safetensors, damaged files
 mod decode; // golden and hazard files through the decoders
 mod devices; // several encoders at one queue
+mod diffusion_pipe; // buckets of diffusion-pipe
 mod hazards; // awkward files and folders through the scan
 mod layering; // imports hold to the picture in docs/ARCHITECTURE.md
 mod listed; // images that a description names one by one
 mod memory; // what an encode keeps resident, against the formula
+mod onetrainer; // buckets of OneTrainer
 mod rebuild; // change one thing, count what is encoded
 mod resize; // golden pictures of OpenCV and Pillow
 mod sd_scripts; // artefacts beside those that sd-scripts wrote itself

@@ -22,6 +22,16 @@ pub(crate) fn data(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(path)
 }
 
+/// A JSON file, parsed.
+pub(crate) fn json_file(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// An array of whole numbers.
+pub(crate) fn numbers(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as u32).collect()
+}
+
 /// The demo VAE: SDXL layout, 4 channels.
 pub(crate) fn tiny_vae() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sample_data/tiny-vae.safetensors")
