@@ -71,6 +71,7 @@ fn what_we_write_the_safetensors_crate_reads() {
             ("original_size".to_owned(), Array::from_i64(&[97, 233])),
         ]),
         receipt: Some("{\"quoted\":\"\\\"\"}".to_owned()),
+        metadata: BTreeMap::from([("width".to_owned(), "97".to_owned())]),
     };
     let bytes = Container::Safetensors.write(&contents).unwrap();
     let theirs = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -81,14 +82,15 @@ fn what_we_write_the_safetensors_crate_reads() {
     }
     assert_eq!(theirs.tensor("latents").unwrap().dtype(), safetensors::Dtype::F16);
     let (_, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
-    let texts = metadata.metadata().clone().unwrap();
-    assert_eq!(texts.into_iter().collect::<Vec<_>>(), [("prebake_receipt".to_owned(), contents.receipt.unwrap())]);
+    let texts: BTreeMap<_, _> = metadata.metadata().clone().unwrap().into_iter().collect();
+    let written = [("prebake_receipt".to_owned(), contents.receipt.unwrap()), ("width".to_owned(), "97".to_owned())];
+    assert_eq!(texts, written.into());
 }
 
 #[test]
 fn bf16_lives_in_safetensors_and_is_refused_by_npz() {
     let array = Array::from_f32(Dtype::Bf16, vec![2], &[1.0, f32::MIN_POSITIVE]);
-    let contents = Contents { arrays: BTreeMap::from([("latents".to_owned(), array)]), receipt: None };
+    let contents = Contents { arrays: BTreeMap::from([("latents".to_owned(), array)]), ..Contents::default() };
     let bytes = Container::Safetensors.write(&contents).unwrap();
     assert_eq!(Container::Safetensors.read(&bytes), Ok(contents.clone()));
     assert_eq!(Container::Npz.write(&contents), Err("`latents` has dtype bf16, which numpy lacks".to_owned()));
@@ -117,7 +119,11 @@ fn any_array() -> impl Strategy<Value = Array> {
 
 fn any_contents() -> impl Strategy<Value = Contents> {
     let arrays = prop::collection::btree_map("[a-zA-Zé_/. \"0-9]{0,12}", any_array(), 0..5);
-    (arrays, prop::option::of("\\PC{0,40}")).prop_map(|(arrays, receipt)| Contents { arrays, receipt })
+    (arrays, prop::option::of("\\PC{0,40}")).prop_map(|(arrays, receipt)| Contents {
+        arrays,
+        receipt,
+        ..Contents::default()
+    })
 }
 
 proptest! {

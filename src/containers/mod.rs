@@ -1,4 +1,4 @@
-//! Containers: bytes ↔ named arrays plus one receipt text. Pure; no file is opened here.
+//! Containers: bytes ↔ named arrays plus one receipt text and a few texts more. Pure; no file is opened here.
 //!
 //! | module | what |
 //! |---|---|
@@ -30,6 +30,8 @@ pub struct Contents {
     pub arrays: BTreeMap<String, Array>,
     /// The receipt's JSON, if the container carries one.
     pub receipt: Option<String>,
+    /// Further texts by name, where the format has room for them: safetensors has, npz has not and leaves them out.
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// The file formats that artefacts come in.

@@ -141,7 +141,7 @@ mod tests {
             ("empty".to_owned(), Array { dtype: Dtype::Bool, shape: vec![3, 0], bytes: vec![] }),
             ("scalar".to_owned(), Array { dtype: Dtype::U8, shape: vec![], bytes: vec![9] }),
         ];
-        Contents { arrays: arrays.into(), receipt: Some("{\"é\":1}".into()) }
+        Contents { arrays: arrays.into(), receipt: Some("{\"é\":1}".into()), ..Contents::default() }
     }
 
     #[test]
@@ -172,6 +172,7 @@ mod tests {
         let with = |name: &str, array: &Array| Contents {
             arrays: [(name.to_owned(), array.clone())].into(),
             receipt: Some("{}".into()),
+            ..Contents::default()
         };
         assert_eq!(write(&with("latents", &bf16)), Err("`latents` has dtype bf16, which numpy lacks".into()));
         assert!(write(&with(RECEIPT_NAME, &Array::from_i64(&[1]))).is_err());

@@ -1,9 +1,9 @@
 //! `.safetensors`: read through the crate's validated header, written by ourselves.
 //!
 //! Written here because the crate keeps metadata in a hash map of random order; our bytes depend on the contents
-//! alone. `__metadata__` comes first and has one key, the receipt; then the tensors by name. Their data is laid out by
-//! element size, largest first, so that every tensor starts at a multiple of its element size, as torch's
-//! `view(dtype)` needs. Other tools' metadata is not kept. Format: <https://huggingface.co/docs/safetensors>.
+//! alone. `__metadata__` comes first, its texts by name and the receipt among them; then the tensors by name. Their data
+//! is laid out by element size, largest first, so that every tensor starts at a multiple of its element size, as torch's
+//! `view(dtype)` needs. Format: <https://huggingface.co/docs/safetensors>.
 
 use super::{Array, Contents, Dtype, RECEIPT_NAME};
 use safetensors::SafeTensors;
@@ -43,8 +43,12 @@ pub fn write(contents: &Contents) -> Result<Vec<u8>, String> {
 
 fn header(contents: &Contents, order: &[(&String, &Array)]) -> String {
     let mut fields = Vec::with_capacity(order.len() + 1);
-    if let Some(receipt) = &contents.receipt {
-        fields.push(format!("{}:{{{}:{}}}", json(METADATA), json(RECEIPT_NAME), json(receipt)));
+    let mut texts: BTreeMap<&str, &String> =
+        contents.metadata.iter().map(|(name, text)| (name.as_str(), text)).collect();
+    texts.extend(contents.receipt.as_ref().map(|receipt| (RECEIPT_NAME, receipt)));
+    if !texts.is_empty() {
+        let texts: Vec<String> = texts.iter().map(|(name, text)| format!("{}:{}", json(name), json(text))).collect();
+        fields.push(format!("{}:{{{}}}", json(METADATA), texts.join(",")));
     }
     let mut offsets = BTreeMap::new();
     let mut start = 0;
@@ -88,8 +92,9 @@ pub fn read(bytes: &[u8]) -> Result<Contents, String> {
         let (start, end) = info.data_offsets;
         arrays.insert(name, Array { dtype, shape: info.shape.clone(), bytes: data[start..end].to_vec() });
     }
-    let receipt = metadata.metadata().as_ref().and_then(|texts| texts.get(RECEIPT_NAME)).cloned();
-    Ok(Contents { arrays, receipt })
+    let texts = metadata.metadata().iter().flatten().map(|(name, text)| (name.clone(), text.clone()));
+    let mut texts: BTreeMap<String, String> = texts.collect();
+    Ok(Contents { arrays, receipt: texts.remove(RECEIPT_NAME), metadata: texts })
 }
 
 fn dtype_of(stored: Stored) -> Option<Dtype> {
@@ -134,7 +139,7 @@ mod tests {
             ("latents".to_owned(), Array::from_f32(Dtype::Bf16, vec![1, 1, 2], &[0.5, -1.0])),
             ("size".to_owned(), Array::from_i64(&[7])),
         ];
-        Contents { arrays: arrays.into(), receipt: Some("{\"a\":1}".into()) }
+        Contents { arrays: arrays.into(), receipt: Some("{\"a\":1}".into()), ..Contents::default() }
     }
 
     #[test]
@@ -157,6 +162,9 @@ mod tests {
         let bytes = write(&contents()).unwrap();
         assert_eq!(read(&bytes), Ok(contents()));
         assert!(is_whole(&bytes));
+        let metadata = [("width".to_owned(), "100".to_owned()), ("a \"b\"".to_owned(), "ü".to_owned())].into();
+        let described = Contents { metadata, ..contents() };
+        assert_eq!(read(&write(&described).unwrap()), Ok(described));
         let plain = Contents { receipt: None, ..contents() };
         let bytes = write(&plain).unwrap();
         assert_eq!(read(&bytes), Ok(plain));
@@ -167,6 +175,6 @@ mod tests {
     #[test]
     fn the_name_of_the_metadata_is_refused_for_a_tensor() {
         let arrays = [(METADATA.to_owned(), Array::from_i64(&[1]))].into();
-        assert!(write(&Contents { arrays, receipt: None }).is_err());
+        assert!(write(&Contents { arrays, ..Contents::default() }).is_err());
     }
 }

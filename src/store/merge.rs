@@ -55,7 +55,7 @@ pub fn merge(old: Option<Contents>, changes: Vec<Change>) -> Result<Contents, St
     }
     let receipt = Receipt { receipt_version: RECEIPT_VERSION, entries };
     let receipt = (!receipt.entries.is_empty()).then(|| receipt.to_json());
-    Ok(Contents { arrays, receipt })
+    Ok(Contents { arrays, receipt, metadata: old.metadata })
 }
 
 /// The receipt with checksums, dtype and shape of the arrays themselves.
@@ -127,7 +127,7 @@ mod tests {
 
     /// A file of two resolutions, the first with a mirrored entry that shares the crop, and a foreign array.
     fn two_resolutions() -> Contents {
-        let foreign = Contents { arrays: [("theirs".to_owned(), Array::from_i64(&[1]))].into(), receipt: None };
+        let foreign = Contents { arrays: [("theirs".to_owned(), Array::from_i64(&[1]))].into(), ..Contents::default() };
         let changes = vec![
             put("latents_2x2", 1.0, "crop_2x2", 0.0),
             put("latents_flipped_2x2", 2.0, "crop_2x2", 0.0),
