@@ -50,6 +50,7 @@ mod tests {
         bits: 8,
         gray: false,
         alpha_channel: true,
+        keyed_alpha: false,
         transparent: false,
         profile: Profile::Srgb,
         frames: 1,

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// Raised whenever the same bytes would give another [`Probed`]: what an older version remembered is then read anew.
-pub const PROBE_REV: u32 = 1;
+pub const PROBE_REV: u32 = 2;
 
 /// What a file's bytes told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,8 @@ pub struct Probe {
     pub gray: bool,
     /// Has an alpha channel, or a colour or palette entry that is transparent.
     pub alpha_channel: bool,
+    /// That transparency belongs to one colour or to palette entries (PNG's tRNS), not to an alpha channel.
+    pub keyed_alpha: bool,
     /// Some pixel is not opaque. Never true without [`alpha_channel`](Self::alpha_channel).
     pub transparent: bool,
     /// The embedded colour profile.
@@ -127,6 +129,7 @@ fn to_probe(format: Format, facts: &Facts) -> Probe {
         bits: facts.bits,
         gray: facts.gray,
         alpha_channel: facts.alpha_channel,
+        keyed_alpha: facts.keyed_alpha,
         transparent: false,
         profile,
         frames: facts.frames,

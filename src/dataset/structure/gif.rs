@@ -34,6 +34,7 @@ pub(super) fn walk(gif: &[u8], facts: &mut Facts) -> Result<(), Fault> {
                 let covered = read_frame(&mut bytes).ok_or_else(ends_early)?;
                 if frames == 0 {
                     facts.alpha_channel = transparent_colour || covered != Some(facts.size);
+                    facts.keyed_alpha = facts.alpha_channel;
                 }
                 transparent_colour = false;
                 frames = frames.saturating_add(1);

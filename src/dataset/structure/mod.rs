@@ -39,6 +39,8 @@ pub(super) struct Facts {
     pub gray: bool,
     /// An alpha channel, a transparent palette entry or colour.
     pub alpha_channel: bool,
+    /// The transparency is a colour's or palette entry's, not a channel's.
+    pub keyed_alpha: bool,
     /// The ICC profile, not interpreted; `Some(vec![])` for one that cannot be read.
     pub icc: Option<Vec<u8>>,
     /// The file says by other means than a profile that it is sRGB.
@@ -59,6 +61,7 @@ impl Default for Facts {
             bits: 8,
             gray: false,
             alpha_channel: false,
+            keyed_alpha: false,
             icc: None,
             says_srgb: false,
             frames: 1,

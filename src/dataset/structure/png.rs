@@ -26,7 +26,7 @@ pub(super) fn walk(png: &[u8], facts: &mut Facts) -> Result<(), Fault> {
             b"PLTE" => palette = true,
             b"IDAT" if is_palette(png) && !palette => return Err(corrupt("its palette is missing")),
             b"IDAT" => picture_data = true,
-            b"tRNS" => facts.alpha_channel = true,
+            b"tRNS" => (facts.alpha_channel, facts.keyed_alpha) = (true, true),
             b"sRGB" => facts.says_srgb = true,
             b"iCCP" => facts.icc = Some(inflate_profile(png)),
             b"eXIf" => facts.orientation = ifd::orientation(data),
@@ -140,6 +140,6 @@ mod tests {
         let (facts, whole) = verdict(&[png(2, &chunks), b"trailing".to_vec()].concat());
         assert_eq!(whole, Ok(()));
         assert_eq!((facts.size, facts.frames), (Size::new(9, 7), 5));
-        assert!(facts.alpha_channel && facts.says_srgb && !facts.gray);
+        assert!(facts.alpha_channel && facts.keyed_alpha && facts.says_srgb && !facts.gray);
     }
 }
