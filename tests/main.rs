@@ -13,6 +13,7 @@ mod hazards; // awkward files and folders through the scan
 mod layering; // imports hold to the picture in docs/ARCHITECTURE.md
 mod listed; // images that a description names one by one
 mod memory; // what an encode keeps resident, against the formula
+mod musubi; // its buckets, and what a bake leaves for it
 mod onetrainer; // buckets of OneTrainer
 mod rebuild; // change one thing, count what is encoded
 mod resize; // golden pictures of OpenCV and Pillow

@@ -7,18 +7,21 @@
 //! |---|---|
 //! | [`ai_toolkit`] | ostris/ai-toolkit, number for number |
 //! | [`diffusion_pipe`] | tdrussell/diffusion-pipe, number for number |
+//! | [`musubi`] | kohya-ss/musubi-tuner, number for number |
 //! | [`onetrainer`] | Nerogar/OneTrainer, number for number |
 //! | [`sd_scripts`] | kohya-ss/sd-scripts, number for number |
 //! | [`store`] | our own: a hard cap on the area, nothing enlarged unless asked, least loss to the crop |
 
 pub mod ai_toolkit;
 pub mod diffusion_pipe;
+pub mod musubi;
 pub mod onetrainer;
 pub mod sd_scripts;
 pub mod store;
 
 pub use ai_toolkit::AiToolkitBuckets;
 pub use diffusion_pipe::DiffusionPipeBuckets;
+pub use musubi::MusubiBuckets;
 pub use onetrainer::OneTrainerBuckets;
 pub use sd_scripts::SdScriptsBuckets;
 pub use store::StoreBuckets;
