@@ -5,11 +5,13 @@
 //! | [`npz`] | an uncompressed zip of `.npy` members, as `numpy.savez` writes; the receipt is one more member |
 //! | `npy` | one member of an npz |
 //! | [`safetensors`] | the receipt is one metadata value |
+//! | [`torch`] | torch's zip of one pickled tensor; the receipt is one more record |
 
 pub mod array;
 mod npy;
 pub mod npz;
 pub mod safetensors;
+pub mod torch;
 
 pub use array::{Array, Dtype};
 use std::collections::BTreeMap;
@@ -41,6 +43,8 @@ pub enum Container {
     Npz,
     /// safetensors.
     Safetensors,
+    /// torch's `.pt` of one tensor, named [`torch::TENSOR`].
+    Torch(torch::Gzip),
 }
 
 impl Container {
@@ -52,13 +56,14 @@ impl Container {
         match self {
             Self::Npz => npz::write(contents),
             Self::Safetensors => safetensors::write(contents),
+            Self::Torch(gzip) => torch::write(contents, gzip),
         }
     }
 
     /// The format that a file's extension names, in any case of letters.
     pub fn of_path(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?;
-        [(Self::Npz, "npz"), (Self::Safetensors, "safetensors")]
+        [(Self::Npz, "npz"), (Self::Safetensors, "safetensors"), (Self::Torch(torch::Gzip::Read), "pt")]
             .into_iter()
             .find_map(|(container, name)| extension.eq_ignore_ascii_case(name).then_some(container))
     }
@@ -69,6 +74,7 @@ impl Container {
         match self {
             Self::Npz => npz::is_whole(bytes),
             Self::Safetensors => safetensors::is_whole(bytes),
+            Self::Torch(_) => torch::is_whole(bytes),
         }
     }
 
@@ -77,6 +83,7 @@ impl Container {
         match self {
             Self::Npz => npz::read(bytes),
             Self::Safetensors => safetensors::read(bytes),
+            Self::Torch(gzip) => torch::read(bytes, gzip),
         }
     }
 }

@@ -61,11 +61,14 @@ pub fn read(bytes: &[u8]) -> Result<Contents, String> {
     for index in 0..zip.len() {
         ensure_one_name(bytes, &mut zip, index)?;
         let (name, member) = read_member(&mut zip, index, &mut left)?;
+        let Some(name) = name.strip_suffix(".npy") else {
+            return Err(format!("holds `{}`, which is no array", name.escape_default()));
+        };
         let array = npy::read(&member).map_err(|why| format!("`{name}` {why}"))?;
         if name == RECEIPT_NAME {
             contents.receipt = Some(receipt_text(array)?);
         } else {
-            contents.arrays.insert(name, array);
+            contents.arrays.insert(name.to_owned(), array);
         }
     }
     Ok(contents)
@@ -78,7 +81,7 @@ const KNOWN_FLAGS: u16 = 1 << 3 | 1 << 11;
 
 /// Holds a member's own header against the directory, as Python's `zipfile` does: a bit that flipped in either would
 /// pass here and stop the trainer.
-fn ensure_one_name(bytes: &[u8], zip: &mut ZipArchive<Cursor<&[u8]>>, index: usize) -> Result<(), String> {
+pub(super) fn ensure_one_name(bytes: &[u8], zip: &mut ZipArchive<Cursor<&[u8]>>, index: usize) -> Result<(), String> {
     let member = zip.by_index_raw(index).map_err(|e| format!("member {index} cannot be read: {e}"))?;
     let (local, central) = (member.header_start() as usize, member.central_header_start() as usize);
     let name = member.name_raw().to_vec();
@@ -93,24 +96,26 @@ fn ensure_one_name(bytes: &[u8], zip: &mut ZipArchive<Cursor<&[u8]>>, index: usi
     sound.then_some(()).ok_or_else(|| format!("member {index} has a header that does not match the directory"))
 }
 
-/// One member's array name and bytes, CRC checked; takes its stored length off `left`.
-fn read_member(zip: &mut ZipArchive<Cursor<&[u8]>>, index: usize, left: &mut u64) -> Result<(String, Vec<u8>), String> {
+/// One member's name and bytes, CRC checked; takes its stored length off `left`.
+pub(super) fn read_member(
+    zip: &mut ZipArchive<Cursor<&[u8]>>,
+    index: usize,
+    left: &mut u64,
+) -> Result<(String, Vec<u8>), String> {
     let member = zip.by_index(index).map_err(|e| format!("member {index} cannot be read: {e}"))?;
     let name = member.name().map_err(|e| format!("member {index}: {e}"))?.into_owned();
-    let Some(name) = name.strip_suffix(".npy").map(str::to_owned) else {
-        return Err(format!("holds `{}`, which is no array", name.escape_default()));
-    };
+    let shown = name.strip_suffix(".npy").unwrap_or(&name).escape_default();
     let size = member.size();
-    let lies = || format!("`{name}` declares more bytes than the file can hold");
+    let lies = || format!("`{shown}` declares more bytes than the file can hold");
     *left = left.checked_sub(member.compressed_size()).ok_or_else(lies)?;
     if size > member.compressed_size().saturating_mul(MAX_EXPANSION).saturating_add(MAX_EXPANSION) {
         return Err(lies());
     }
     let mut bytes = Vec::new();
     // One byte more than declared, so that the reader reaches its end and checks the CRC.
-    member.take(size + 1).read_to_end(&mut bytes).map_err(|e| format!("`{name}` is damaged: {e}"))?;
+    member.take(size + 1).read_to_end(&mut bytes).map_err(|e| format!("`{shown}` is damaged: {e}"))?;
     if bytes.len() as u64 != size {
-        return Err(format!("`{name}` holds {} bytes where {size} are declared", bytes.len()));
+        return Err(format!("`{shown}` holds {} bytes where {size} are declared", bytes.len()));
     }
     Ok((name, bytes))
 }
