@@ -10,6 +10,7 @@
 //! | [`musubi`] | kohya-ss/musubi-tuner, number for number |
 //! | [`onetrainer`] | Nerogar/OneTrainer, number for number |
 //! | [`sd_scripts`] | kohya-ss/sd-scripts, number for number |
+//! | [`simpletuner`] | bghira/SimpleTuner, number for number; its table by aspect ratio is learnt first |
 //! | [`store`] | our own: a hard cap on the area, nothing enlarged unless asked, least loss to the crop |
 
 pub mod ai_toolkit;
@@ -17,6 +18,7 @@ pub mod diffusion_pipe;
 pub mod musubi;
 pub mod onetrainer;
 pub mod sd_scripts;
+pub mod simpletuner;
 pub mod store;
 
 pub use ai_toolkit::AiToolkitBuckets;
@@ -24,6 +26,7 @@ pub use diffusion_pipe::DiffusionPipeBuckets;
 pub use musubi::MusubiBuckets;
 pub use onetrainer::OneTrainerBuckets;
 pub use sd_scripts::SdScriptsBuckets;
+pub use simpletuner::SimpleTunerBuckets;
 pub use store::StoreBuckets;
 
 use crate::problem::Kind;
