@@ -6,7 +6,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use image::{ImageFormat, RgbImage};
 use prebake::pixels::{Format, decode, prepare};
-use prebake::recipe::{Alpha, Colour, PixelRecipe, Resample};
+use prebake::recipe::{Alpha, Colour, Decoder, PixelRecipe, Resample};
 use prebake::units::{Rect, Size};
 use std::io::Cursor;
 use std::path::Path;
@@ -52,6 +52,7 @@ fn to_one_megapixel(from: Size) -> PixelRecipe {
     let resized = Size::new(side(from.width), side(from.height));
     let crop = Rect::new(0, 0, Size::new(resized.width / 64 * 64, resized.height / 64 * 64));
     PixelRecipe {
+        decoder: Decoder::Pillow,
         orientation: 1,
         colour: Colour::AsStored,
         clip_gray16: false,

@@ -4,7 +4,7 @@
 
 use prebake::pixels::{Decoded, Format, Prepared, Raster, Refusal, decode, is_transparent, prepare};
 use prebake::problem::Kind;
-use prebake::recipe::{Alpha, Colour, PixelRecipe, Resample};
+use prebake::recipe::{Alpha, Colour, Decoder, PixelRecipe, Resample};
 use prebake::units::{Rect, Size};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -24,6 +24,7 @@ fn expected(path: &str) -> Value {
 /// A recipe that changes nothing of a stored picture of `size`.
 fn as_stored(size: Size) -> PixelRecipe {
     PixelRecipe {
+        decoder: Decoder::Pillow,
         orientation: 1,
         colour: Colour::AsStored,
         clip_gray16: false,

@@ -2,7 +2,7 @@
 
 use prebake::containers::{Array, Container, Contents, Dtype};
 use prebake::hash::{ContentHash, EncoderId, Key};
-use prebake::recipe::pixels::{Alpha, Colour, PixelRecipe};
+use prebake::recipe::pixels::{Alpha, Colour, Decoder, PixelRecipe};
 use prebake::recipe::{EntryReceipt, KeyInputs, Receipt, Stored, Target};
 use prebake::store::door::{TEMPORARY_PREFIX, sweep_temporaries};
 use prebake::store::index::{Baked, Known};
@@ -41,6 +41,7 @@ fn settle(path: &Path) {
 fn receipt(content: &[u8]) -> EntryReceipt {
     let size = Size::new(16, 16);
     let pixels = PixelRecipe {
+        decoder: Decoder::Pillow,
         orientation: 1,
         colour: Colour::AsStored,
         clip_gray16: false,

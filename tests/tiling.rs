@@ -2,7 +2,7 @@
 
 use crate::backoff::{SQUARE, budget, ran};
 use crate::support::{Folder, tiny_vae};
-use prebake::recipe::{Alpha, Colour, PixelRecipe, Precision, Resample, Tile};
+use prebake::recipe::{Alpha, Colour, Decoder, PixelRecipe, Precision, Resample, Tile};
 use prebake::units::{Rect, Size};
 use prebake::vae::tiles::{Tiling, cut};
 use prebake::vae::{Budget, Encoder, Weights};
@@ -12,6 +12,7 @@ use std::path::Path;
 /// One of the sample photographs as the encoder gets it at `size`.
 fn photo(name: &str, stored: Size, size: Size) -> Vec<f32> {
     let recipe = PixelRecipe {
+        decoder: Decoder::Pillow,
         orientation: 1,
         colour: Colour::AsStored,
         clip_gray16: false,

@@ -12,6 +12,7 @@ use super::raster::Raster;
 use super::refusal::Refusal;
 use super::{jpeg, segments};
 use crate::problem::Kind;
+use crate::recipe::Decoder;
 use crate::units::Size;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
@@ -47,12 +48,22 @@ impl Decoded {
     }
 }
 
-/// Decodes the first frame of an image file.
+/// Decodes the first frame of an image file as [`Decoder::Pillow`] does.
 ///
 /// # Errors
 /// A [`Refusal`] of kind `empty` (no bytes), `not-image` (no known signature), `unsupported` (AVIF, JPEG XL, HEIC,
 /// and rare variants of the others), `too-large` (more than [`MAX_PIXELS`] declared) or `damaged` (cut, corrupt).
 pub fn decode(bytes: &[u8]) -> Result<Decoded, Refusal> {
+    decode_as(bytes, Decoder::Pillow)
+}
+
+/// Like [`decode`], with the values of `decoder`.
+///
+/// A JPEG is refused where libjpeg refuses it, whatever the decoder: zune-jpeg gives gray for what is missing.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_as(bytes: &[u8], decoder: Decoder) -> Result<Decoded, Refusal> {
     if bytes.is_empty() {
         return Err(Refusal::new(Kind::Empty, "holds 0 bytes"));
     }
@@ -60,15 +71,21 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, Refusal> {
         return Err(Refusal::new(Kind::NotImage, "holds no image: its content has no known signature"));
     };
     match format {
-        Format::Jpeg => decode_jpeg(bytes),
-        Format::Png => decode_other(bytes, format, ImageFormat::Png),
+        Format::Jpeg => match decoder {
+            Decoder::Pillow => decode_jpeg(bytes),
+            Decoder::ImageCrate => {
+                jpeg::decode(bytes)?;
+                decode_other(bytes, format, ImageFormat::Jpeg, decoder)
+            }
+        },
+        Format::Png => decode_other(bytes, format, ImageFormat::Png, decoder),
         Format::WebP => {
             ensure_whole_riff(bytes)?;
-            decode_other(bytes, format, ImageFormat::WebP)
+            decode_other(bytes, format, ImageFormat::WebP, decoder)
         }
-        Format::Bmp => decode_other(bytes, format, ImageFormat::Bmp),
-        Format::Tiff => decode_other(bytes, format, ImageFormat::Tiff),
-        Format::Gif => decode_other(bytes, format, ImageFormat::Gif),
+        Format::Bmp => decode_other(bytes, format, ImageFormat::Bmp, decoder),
+        Format::Tiff => decode_other(bytes, format, ImageFormat::Tiff, decoder),
+        Format::Gif => decode_other(bytes, format, ImageFormat::Gif, decoder),
         Format::Avif | Format::Jxl | Format::Heic => {
             Err(Refusal::unsupported(format!("{} is not read: convert it to PNG or JPEG", format.name())))
         }
@@ -108,7 +125,7 @@ fn ensure_whole_riff(webp: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn decode_other(bytes: &[u8], format: Format, as_format: ImageFormat) -> Result<Decoded, Refusal> {
+fn decode_other(bytes: &[u8], format: Format, as_format: ImageFormat, follow: Decoder) -> Result<Decoded, Refusal> {
     let refuse = |error: ImageError| refusal_of(format, &error);
     let mut reader = ImageReader::with_format(Cursor::new(bytes), as_format);
     // The pixel count below is the real limit; this one keeps metadata and scratch buffers within what a picture of
@@ -131,7 +148,7 @@ fn decode_other(bytes: &[u8], format: Format, as_format: ImageFormat) -> Result<
     };
     let picture = DynamicImage::from_decoder(decoder).map_err(refuse)?;
     let gray16 = if is_gray16 { gray16(&picture) } else { None };
-    let (channels, data) = to_8_bit(picture, format)?;
+    let (channels, data) = to_8_bit(picture, format, follow)?;
     Ok(Decoded { format, raster: Raster { size, channels, data }, icc, gray16 })
 }
 
@@ -149,9 +166,14 @@ fn gray16(picture: &DynamicImage) -> Option<Vec<u16>> {
     }
 }
 
-/// Channels and samples in 8 bits; 16-bit samples keep their high byte, as Pillow's raw modes do.
-fn to_8_bit(picture: DynamicImage, format: Format) -> Result<(usize, Vec<u8>), Refusal> {
-    let high = |samples: Vec<u16>| samples.into_iter().map(|sample| (sample >> 8) as u8).collect();
+/// Channels and samples in 8 bits. Of 16-bit samples Pillow's raw modes keep the high byte, the `image` crate rounds
+/// (its `FromPrimitive<u16> for u8`).
+fn to_8_bit(picture: DynamicImage, format: Format, decoder: Decoder) -> Result<(usize, Vec<u8>), Refusal> {
+    let one = match decoder {
+        Decoder::Pillow => |sample: u16| (sample >> 8) as u8,
+        Decoder::ImageCrate => |sample: u16| ((u32::from(sample) + 128) / 257) as u8,
+    };
+    let high = |samples: Vec<u16>| samples.into_iter().map(one).collect();
     Ok(match picture {
         DynamicImage::ImageLuma8(gray) => (1, gray.into_raw()),
         DynamicImage::ImageLumaA8(gray) => (4, gray_alpha_to_rgba(&gray.into_raw())),

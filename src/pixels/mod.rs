@@ -26,7 +26,7 @@ pub mod resize;
 mod segments;
 
 pub use alpha::is_transparent;
-pub use decode::{Decoded, MAX_PIXELS, decode};
+pub use decode::{Decoded, MAX_PIXELS, decode, decode_as};
 pub use format::Format;
 pub use prepare::{Prepared, prepare};
 pub use raster::Raster;

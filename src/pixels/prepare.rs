@@ -43,10 +43,10 @@ impl Prepared {
 /// crops and mirrors, in this order.
 ///
 /// # Errors
-/// What [`decode`](super::decode()) refuses; `icc` for a profile that was to be applied and cannot be; `damaged`
+/// What [`decode_as`](super::decode_as()) refuses; `icc` for a profile that was to be applied and cannot be; `damaged`
 /// where the file's size does not fit the recipe, which means that it is not the file that was planned.
 pub fn prepare(bytes: &[u8], recipe: &PixelRecipe) -> Result<Prepared, Refusal> {
-    let mut decoded = decode::decode(bytes)?;
+    let mut decoded = decode::decode_as(bytes, recipe.decoder)?;
     let profile = decoded.icc.take().filter(|_| recipe.colour == Colour::IccToSrgb);
     let mut picture = if recipe.clip_gray16 { decoded.into_clipped() } else { decoded.raster };
     if let Some(profile) = profile {

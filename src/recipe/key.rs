@@ -205,6 +205,9 @@ impl KeyInputs {
 }
 
 fn hash_pixels(hasher: &mut FieldHasher, pixels: &PixelRecipe) {
+    if !pixels.decoder.is_pillow() {
+        hasher.text("decoder", &variant_name(&pixels.decoder));
+    }
     hasher.int("orientation", pixels.orientation.into());
     hasher.text("colour", &variant_name(&pixels.colour));
     hasher.int("clip_gray16", pixels.clip_gray16.into());
@@ -235,11 +238,12 @@ fn variant_name(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::pixels::{Colour, Resample};
+    use crate::recipe::pixels::{Colour, Decoder, Resample};
     use crate::units::{Rect, Size};
 
     fn inputs() -> KeyInputs {
         let pixels = PixelRecipe {
+            decoder: Decoder::Pillow,
             orientation: 1,
             colour: Colour::AsStored,
             clip_gray16: false,
@@ -260,6 +264,7 @@ mod tests {
             ("key version", |i| i.key_version += 1),
             ("pixels rev", |i| i.pixels_rev += 1),
             ("content", |i| i.content = ContentHash::of(b"b")),
+            ("decoder", |i| i.pixels.decoder = Decoder::ImageCrate),
             ("orientation", |i| i.pixels.orientation = 6),
             ("colour", |i| i.pixels.colour = Colour::IccToSrgb),
             ("gray16", |i| i.pixels.clip_gray16 = true),
@@ -325,6 +330,11 @@ mod tests {
     #[test]
     fn inputs_survive_a_round_trip_through_a_receipt() {
         let text = serde_json::to_string(&inputs()).unwrap();
+        assert!(!text.contains("decoder"), "receipts of the default decoder read as ever");
         assert_eq!(serde_json::from_str::<KeyInputs>(&text).unwrap(), inputs());
+        let mut other = inputs();
+        other.pixels.decoder = Decoder::ImageCrate;
+        let text = serde_json::to_string(&other).unwrap();
+        assert_eq!(serde_json::from_str::<KeyInputs>(&text).unwrap(), other);
     }
 }

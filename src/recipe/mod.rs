@@ -13,7 +13,7 @@ pub mod tile;
 
 pub use family::{Autoencoder, Family};
 pub use key::{EncodeRecipe, EntryKind, KEY_VERSION, KeyInputs, Posterior, Space, Stored};
-pub use pixels::{Alpha, Colour, PIXELS_REV, PixelRecipe, Resample};
+pub use pixels::{Alpha, Colour, Decoder, PIXELS_REV, PixelRecipe, Resample};
 pub use receipt::{EntryReceipt, Precision, Ran, Receipt};
 pub use settings::{Filter, Recipe, Target};
 pub use tile::Tile;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Raised in the commit that changes a pixel: a decoder, a filter, a rounding.
 ///
-/// Part of every key. Decoders: mozjpeg for JPEG, the `image` crate for the rest.
+/// Part of every key. Decoders: mozjpeg for JPEG, the `image` crate for the rest; see [`Decoder`].
 pub const PIXELS_REV: u32 = 1;
 
 /// Everything that shapes the pixels of one entry, resolved for one image.
@@ -15,6 +15,9 @@ pub const PIXELS_REV: u32 = 1;
 /// redoes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PixelRecipe {
+    /// Whose values the file's bytes become.
+    #[serde(default, skip_serializing_if = "Decoder::is_pillow")]
+    pub decoder: Decoder,
     /// The EXIF orientation that is undone, 1–8; 1 leaves the stored order.
     pub orientation: u8,
     /// What happens to the colour profile.
@@ -31,6 +34,24 @@ pub struct PixelRecipe {
     pub crop: Rect,
     /// True when the cropped picture is mirrored left to right.
     pub mirrored: bool,
+}
+
+/// A library whose reading of an image file is followed, where readings differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decoder {
+    /// Pillow's: libjpeg for JPEG, and 16-bit samples cut to their high byte.
+    #[default]
+    Pillow,
+    /// The `image` crate's: zune-jpeg for JPEG, and 16-bit samples divided by 257 with rounding.
+    ImageCrate,
+}
+
+impl Decoder {
+    /// True for the default, which no key and no receipt names.
+    pub fn is_pillow(&self) -> bool {
+        *self == Self::Pillow
+    }
 }
 
 /// What happens to a colour profile.

@@ -5,7 +5,7 @@
 //! that differs are reported as just that.
 
 use crate::recipe::key::{EncodeRecipe, KeyInputs, Space, Stored};
-use crate::recipe::pixels::{Alpha, Colour, PixelRecipe, Resample};
+use crate::recipe::pixels::{Alpha, Colour, Decoder, PixelRecipe, Resample};
 use crate::recipe::receipt::{EntryReceipt, Precision, Ran};
 use crate::recipe::tile::Tile;
 use serde::{Deserialize, Serialize};
@@ -151,6 +151,9 @@ fn filter(reasons: &mut Vec<Reason>, was: Option<Resample>, now: Option<Resample
 }
 
 fn colours(reasons: &mut Vec<Reason>, was: &PixelRecipe, now: &PixelRecipe) {
+    if was.decoder != now.decoder {
+        reasons.push(Reason::change("decoder", "decoded as by", decoder(was.decoder), decoder(now.decoder)));
+    }
     if was.colour != now.colour {
         reasons.push(Reason::change("icc", "colour profile", colour(was.colour), colour(now.colour)));
     }
@@ -196,6 +199,13 @@ fn stored(reasons: &mut Vec<Reason>, was: Stored, now: Stored) {
 fn revision(reasons: &mut Vec<Reason>, field: &str, words: &str, was: u32, now: u32) {
     if was != now {
         reasons.push(Reason::new(field, was.to_string(), now.to_string(), format!("{words} {was} → {now})")));
+    }
+}
+
+fn decoder(decoder: Decoder) -> &'static str {
+    match decoder {
+        Decoder::Pillow => "Pillow",
+        Decoder::ImageCrate => "the image crate",
     }
 }
 
@@ -250,6 +260,7 @@ mod tests {
 
     fn inputs() -> KeyInputs {
         let pixels = PixelRecipe {
+            decoder: Decoder::Pillow,
             orientation: 1,
             colour: Colour::AsStored,
             clip_gray16: false,

@@ -93,11 +93,12 @@ mod tests {
     use crate::containers::Dtype;
     use crate::hash::ContentHash;
     use crate::recipe::key::{KeyInputs, Stored};
-    use crate::recipe::pixels::{Alpha, Colour, PixelRecipe};
+    use crate::recipe::pixels::{Alpha, Colour, Decoder, PixelRecipe};
     use crate::units::{Rect, Size};
 
     fn receipt(content: &[u8]) -> EntryReceipt {
         let pixels = PixelRecipe {
+            decoder: Decoder::Pillow,
             orientation: 1,
             colour: Colour::AsStored,
             clip_gray16: false,

@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::hash::EncoderId;
 use crate::problem::{Kind, Problem};
 use crate::recipe::{
-    Alpha, Colour, EntryKind, Family, Filter, KeyInputs, PixelRecipe, Posterior, Recipe, Resample, Stored, Target,
+    Alpha, Colour, Decoder, EntryKind, Family, Filter, KeyInputs, PixelRecipe, Posterior, Recipe, Resample, Stored,
+    Target,
 };
 use crate::units::Size;
 use std::collections::BTreeMap;
@@ -126,6 +127,7 @@ impl Convention for Store {
         let source = if self.orientation { probe.upright() } else { probe.size };
         let assignment = self.rule.assign(source).map_err(|no| super::no_bucket(image, &no))?;
         let pixels = PixelRecipe {
+            decoder: Decoder::Pillow,
             orientation: if self.orientation { probe.orientation } else { 1 },
             colour: match probe.profile {
                 Profile::Other if self.icc => Colour::IccToSrgb,

@@ -15,7 +15,7 @@ use crate::dataset::{Image, Probe, Profile};
 use crate::error::{Error, Result};
 use crate::hash::EncoderId;
 use crate::problem::{Kind, Problem};
-use crate::recipe::{Alpha, Colour, Family, Filter, PixelRecipe, Posterior, Recipe, Resample, Target};
+use crate::recipe::{Alpha, Colour, Decoder, Family, Filter, PixelRecipe, Posterior, Recipe, Resample, Target};
 use crate::units::Size;
 use std::collections::BTreeMap;
 
@@ -132,6 +132,7 @@ impl Convention for SdScripts {
         let assignment = self.rule.assign(source).map_err(|no| super::no_bucket(image, &no))?;
         let resample = self.resample(probe.size, assignment.resized);
         let pixels = PixelRecipe {
+            decoder: Decoder::Pillow,
             orientation: 1,
             colour: Colour::AsStored,
             clip_gray16: clips_gray16(probe),
