@@ -113,7 +113,7 @@ fn read_zip(bytes: &[u8]) -> Result<Contents, String> {
     let storage = format!("data/{}", tensor.storage);
     let storage = records.get(&storage).ok_or_else(|| format!("holds no `{}`", storage.escape_default()))?;
     let array = gathered(&tensor, storage)?;
-    Ok(Contents { arrays: [(TENSOR.to_owned(), array)].into(), receipt })
+    Ok(Contents { arrays: [(TENSOR.to_owned(), array)].into(), receipt, metadata: Default::default() })
 }
 
 /// The records by their names without the archive's.
