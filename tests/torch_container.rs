@@ -150,6 +150,6 @@ for got in loads:
     match Command::new("python3").args(["-c", script]).current_dir(folder.path()).output() {
         Ok(output) if output.status.success() => {}
         Ok(output) if output.status.code() != Some(77) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-        _ => println!("SKIPPED: python3 with torch is not here, so that torch loads our files was not shown"),
+        _ => eprintln!("SKIPPED: python3 with torch is not here, so that torch loads our files was not shown"),
     }
 }

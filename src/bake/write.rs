@@ -7,7 +7,7 @@ use crate::containers::{Array, Container, Contents};
 use crate::error::{Error, IoContext, Result};
 use crate::plan::{PlannedArtefact, PlannedEntry};
 use crate::problem::{Kind, Problem};
-use crate::recipe::{EntryKind, EntryReceipt, Ran, Receipt};
+use crate::recipe::{EntryKind, EntryReceipt, Ran, Receipt, Target};
 use crate::store::index::Baked;
 use crate::store::lookup::{self, Found};
 use crate::store::merge::{self, Change};
@@ -90,7 +90,7 @@ fn next(receiver: &Mutex<Receiver<Finished>>) -> Option<Finished> {
 pub(super) fn write(bake: &Bake<'_>, finished: &Finished, outcome: &Outcome) -> Result<()> {
     let planned = &bake.plan.artefacts[finished.artefact];
     let Some(path) = &planned.path else { return Ok(()) };
-    let changed = kept(bake, path, planned.container).and_then(|before| {
+    let changed = kept(bake, planned, path).and_then(|before| {
         let merged =
             merge::merge(Some(without_left_behind(before.clone(), planned)), changes(planned, finished, &before));
         let contents = merged.map_err(|message| Error::cache(path, message))?;
@@ -129,17 +129,21 @@ fn fail(bake: &Bake<'_>, finished: &Finished, outcome: &Outcome, error: &Error) 
 }
 
 /// What lies at `path`, as far as a new file can hold it. Another tool's file that holds more than can be carried over
-/// is copied to the quarantine first; of a file cut or overwritten with noise nothing can be kept.
-fn kept(bake: &Bake<'_>, path: &Path, container: Container) -> Result<Contents> {
+/// is copied to the quarantine first; of a file cut or overwritten with noise nothing can be kept. A store file holds one
+/// entry and nothing of anyone else, so it is written afresh.
+fn kept(bake: &Bake<'_>, planned: &PlannedArtefact, path: &Path) -> Result<Contents> {
+    if planned.target == Target::Store {
+        return Ok(Contents::default());
+    }
     let bytes = match read_regular(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Contents::default()),
         Err(error) => return Err(error).at(path),
     };
-    match container.read(&bytes) {
+    match planned.container.read(&bytes) {
         Ok(contents) if contents.receipt.as_deref().is_none_or(|text| Receipt::from_json(text).is_ok()) => Ok(contents),
         Ok(_) => set_aside(bake, path, &bytes),
-        Err(_) if container.is_whole(&bytes) => set_aside(bake, path, &bytes),
+        Err(_) if planned.container.is_whole(&bytes) => set_aside(bake, path, &bytes),
         Err(_) => Ok(Contents::default()),
     }
 }
