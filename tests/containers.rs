@@ -1,5 +1,6 @@
 //! Containers against files that numpy and safetensors wrote, and against damaged ones.
 
+use crate::support::{Folder, python};
 use prebake::containers::{Array, Container, Contents, Dtype};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -184,4 +185,45 @@ fn every_dtype_that_numpy_wrote_and_deflated_is_read() {
         ("u8", array(Dtype::U8, &[2], vec![0, 255])),
     ];
     assert_eq!(contents.arrays, wanted.into_iter().map(|(name, array)| (name.to_owned(), array)).collect());
+}
+
+/// Tensors of each dtype that a cache may hold, and a receipt.
+fn of_each_dtype(dtypes: &[Dtype]) -> Contents {
+    let ramp: Vec<f32> = (0..12).map(|i| i as f32 / 7.0).collect();
+    let arrays = dtypes.iter().map(|&dtype| (dtype.name().to_owned(), Array::from_f32(dtype, vec![2, 3, 2], &ramp)));
+    Contents { arrays: arrays.collect(), receipt: Some("{\"ü\":1}".to_owned()), ..Contents::default() }
+}
+
+#[test]
+fn numpy_loads_what_is_written() {
+    let folder = Folder::new();
+    folder.write("a.npz", Container::Npz.write(&of_each_dtype(&[Dtype::F32, Dtype::F16])).unwrap());
+    let script = "
+import numpy, os, zipfile
+assert zipfile.ZipFile('a.npz').testzip() is None
+got = numpy.load('a.npz', allow_pickle=False)
+ramp = (numpy.arange(12, dtype='float32') / numpy.float32(7)).reshape(2, 3, 2)
+assert numpy.array_equal(got['f32'], ramp) and got['f32'].dtype == 'float32'
+assert numpy.array_equal(got['f16'], ramp.astype('float16')) and got['f16'].dtype == 'float16'
+assert bytes(got['prebake_receipt']).decode() == '{\"ü\":1}'
+";
+    python(folder.path(), "numpy", script);
+}
+
+#[test]
+fn the_safetensors_package_loads_what_is_written() {
+    let folder = Folder::new();
+    let contents = of_each_dtype(&[Dtype::F32, Dtype::F16]);
+    folder.write("a.safetensors", Container::Safetensors.write(&contents).unwrap());
+    let script = "
+import numpy
+from safetensors import safe_open
+with safe_open('a.safetensors', framework='np') as got:
+    ramp = (numpy.arange(12, dtype='float32') / numpy.float32(7)).reshape(2, 3, 2)
+    assert sorted(got.keys()) == ['f16', 'f32']
+    assert numpy.array_equal(got.get_tensor('f32'), ramp)
+    assert numpy.array_equal(got.get_tensor('f16'), ramp.astype('float16'))
+    assert got.metadata() == {'prebake_receipt': '{\"ü\":1}'}
+";
+    python(folder.path(), "safetensors", script);
 }

@@ -12,6 +12,7 @@ use prebake::units::Size;
 use prebake::vae::Budget;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
@@ -271,4 +272,19 @@ pub(crate) fn bake(folder: &Folder, setting: Setting<'_>) -> Summary {
         started: Instant::now(),
     };
     bake.run().unwrap()
+}
+
+/// Runs a Python script in `folder`; it must succeed. Where Python or `package` is absent the proof is skipped, and
+/// says so past the harness that captures output; golden files that Python wrote stand in for it there.
+pub fn python(folder: &Path, package: &str, script: &str) {
+    let guarded =
+        format!("import importlib.util, sys\nif importlib.util.find_spec({package:?}) is None: sys.exit(77)\n{script}");
+    match Command::new("python3").args(["-c", &guarded]).current_dir(folder).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) if output.status.code() != Some(77) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+        _ => {
+            let _ =
+                writeln!(std::io::stderr(), "SKIPPED: no python3 with {package} here, its own reading was not shown");
+        }
+    }
 }
