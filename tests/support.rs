@@ -276,7 +276,7 @@ pub(crate) fn bake(folder: &Folder, setting: Setting<'_>) -> Summary {
 
 /// Runs a Python script in `folder`; it must succeed. Where Python or `package` is absent the proof is skipped, and
 /// says so past the harness that captures output; golden files that Python wrote stand in for it there.
-pub fn python(folder: &Path, package: &str, script: &str) {
+pub(crate) fn python(folder: &Path, package: &str, script: &str) {
     let guarded =
         format!("import importlib.util, sys\nif importlib.util.find_spec({package:?}) is None: sys.exit(77)\n{script}");
     match Command::new("python3").args(["-c", &guarded]).current_dir(folder).output() {
