@@ -15,6 +15,17 @@ const USUAL: [&str; 4] = [".txt", ".caption", ".TXT", ".tags"];
 /// Longest file that is checked as a caption.
 const MAX_CAPTION_BYTES: u64 = 1 << 20;
 
+/// What a trainer that reads captions strictly ends with an error at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Bytes that are no UTF-8.
+    NotUtf8,
+    /// A file of no byte.
+    NoByte,
+    /// A file that the system does not give.
+    Unreadable,
+}
+
 /// The extensions to look for, in order, each with its dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptionExt(Vec<String>);
@@ -100,15 +111,25 @@ fn without_suffix(path: &Path, extension: &str) -> PathBuf {
     cut
 }
 
-/// What is wrong with a caption file; `relative` is its path from `root`.
-pub(super) fn check(root: &Path, relative: &Path) -> Option<Problem> {
+/// What is wrong with a caption file, and what a strict reader trips over; `relative` is its path from `root`.
+pub(super) fn check(root: &Path, relative: &Path) -> (Option<Problem>, Option<Flaw>) {
     let name = display_path(relative);
     match read::read_start(&root.join(relative), MAX_CAPTION_BYTES + 1) {
-        Ok(bytes) => check_bytes(&name, &bytes),
-        Err(Failure::Unreadable(why)) => Some(Problem::warning(name, Kind::CaptionEncoding, why)),
+        Ok(bytes) => (check_bytes(&name, &bytes), flaw(&bytes)),
+        Err(Failure::Unreadable(why)) => {
+            (Some(Problem::warning(name, Kind::CaptionEncoding, why)), Some(Flaw::Unreadable))
+        }
         // Neither comes of reading the start of a file.
-        Err(Failure::Changing | Failure::TooLarge(_)) => None,
+        Err(Failure::Changing | Failure::TooLarge(_)) => (None, None),
     }
+}
+
+fn flaw(bytes: &[u8]) -> Option<Flaw> {
+    // A character cut by the end of what was read is none.
+    let broken = std::str::from_utf8(bytes)
+        .err()
+        .is_some_and(|error| error.error_len().is_some() || bytes.len() as u64 <= MAX_CAPTION_BYTES);
+    if broken { Some(Flaw::NotUtf8) } else { bytes.is_empty().then_some(Flaw::NoByte) }
 }
 
 /// What is wrong with a caption that the description of the image `name` holds.

@@ -3,7 +3,7 @@
 //! A file whose stat is [`Known`] is not read at all. What was read is remembered only where a later change of the
 //! file is bound to show in its stat.
 
-use super::captions::{self, CaptionExt};
+use super::captions::{self, CaptionExt, Flaw};
 use super::hazards::hazards;
 use super::known::Known;
 use super::listed::{Listed, Stated};
@@ -73,6 +73,8 @@ pub struct Image {
     pub caption: Option<PathBuf>,
     /// Its caption where a description holds it.
     pub inline: Option<String>,
+    /// What a strict reader of its caption file trips over.
+    pub flaw: Option<Flaw>,
     /// What a trainer believes of it because a description says so.
     pub stated: Option<Stated>,
     /// No problem of it is an error.
@@ -207,40 +209,38 @@ impl Scanner<'_> {
         if let Some(probe) = probed.probe.as_ref().filter(|_| usable) {
             problems.extend(hazards(&name, probe));
         }
-        let (caption, unasked) = self.caption(file, &name, &mut problems);
-        let image = Image {
+        let mut image = Image {
             path: name,
             relative: relative.to_path_buf(),
             content,
             probe: probed.probe,
-            caption,
+            caption: None,
             inline: file.caption.clone(),
+            flaw: None,
             stated: file.stated,
             usable,
         };
+        let unasked = self.find_caption(&mut image, &mut problems);
         Scanned { image, bytes, problems, unasked }
     }
 
-    /// The caption file, and the usual extension of one that was not asked for; what is wrong with the caption goes to
-    /// `problems`.
-    fn caption(
-        &self,
-        file: &Listed,
-        name: &str,
-        problems: &mut Vec<Problem>,
-    ) -> (Option<PathBuf>, Option<&'static str>) {
-        if let Some(text) = &file.caption {
-            problems.extend(captions::check_inline(name, text));
-            return (None, None);
+    /// Looks for a caption file unless the description holds the caption, and checks either. Gives the usual extension of
+    /// one that was not asked for.
+    fn find_caption(&self, image: &mut Image, problems: &mut Vec<Problem>) -> Option<&'static str> {
+        if let Some(text) = &image.inline {
+            problems.extend(captions::check_inline(&image.path, text));
+            return None;
         }
-        let caption = self.captions.caption_of(self.root, &file.path);
-        if let Some(caption) = &caption {
-            problems.extend(captions::check(self.root, caption));
-            return (Some(caption.clone()), None);
-        }
-        let (problem, unasked) = self.captions.missing(self.root, &file.path);
-        problems.push(problem);
-        (None, unasked)
+        image.caption = self.captions.caption_of(self.root, &image.relative);
+        let Some(caption) = &image.caption else {
+            let (problem, unasked) = self.captions.missing(self.root, &image.relative);
+            problems.push(problem);
+            return unasked;
+        };
+        let (problem, flaw) = captions::check(self.root, caption);
+        problems.extend(problem);
+        image.flaw = flaw;
+        None
     }
 
     /// Size, hash and probe of one file, from memory where its stat is known; on failure the size and the reason.

@@ -56,6 +56,12 @@ pub struct SubsetSettings {
     pub flip: Option<bool>,
     pub alpha_mask: Option<bool>,
     pub resize: Option<Filter>,
+    /// The caption of images that have none.
+    pub class_tokens: Option<String>,
+    /// True for images that only balance those of the other subsets in their group.
+    pub regularization: Option<bool>,
+    /// Which dataset of the description a subset belongs to.
+    pub group: Option<u32>,
 }
 
 impl Subset {
@@ -82,9 +88,10 @@ impl Subset {
     }
 }
 
-/// `N` of a DreamBooth folder name `N_name`, as sd-scripts splits it; none where that is no number of at least 1.
+/// `N` of a DreamBooth folder name `N_name` or `N`, as sd-scripts splits it (`config_util.py:607`); none where that is no
+/// number of at least 1.
 pub fn dreambooth_repeats(name: &str) -> Option<u32> {
-    let (number, _) = name.split_once('_')?;
+    let number = name.split('_').next()?;
     number.trim().parse().ok().filter(|&repeats| repeats >= 1)
 }
 
@@ -99,12 +106,19 @@ pub fn describe(dataset: &Path, working_dir: &Path) -> Result<Description> {
         return Ok(Description { root: dataset.to_path_buf(), subsets, ..Description::default() });
     }
     let text = String::from_utf8(read_regular(dataset).at(dataset)?).ok();
-    match text.and_then(|text| super::sd_scripts::config::parse(dataset, &text, working_dir)) {
-        Some(description) => description,
-        None => Err(Error::input(dataset, "is neither a folder nor a dataset description that is known")
-            .with_hint("give a folder, or an sd-scripts dataset_config in TOML (`[[datasets]]`)")),
-    }
+    let described = text.and_then(|text| READERS.iter().find_map(|read| read(dataset, &text, working_dir)));
+    described.unwrap_or_else(|| {
+        let hint = "give a folder, a trainer's dataset file, or metadata.jsonl with `file_name` and `text`";
+        Err(Error::input(dataset, "is neither a folder nor a dataset description that is known").with_hint(hint))
+    })
 }
+
+/// Reads one kind of description (path, text, working directory), told by its content; `None` for other kinds.
+type Reader = fn(&Path, &str, &Path) -> Option<Result<Description>>;
+
+/// All kinds, in the order in which they are tried.
+const READERS: &[Reader] =
+    &[super::sd_scripts::config::parse, super::imagefolder::parse, super::sd_scripts::metadata::parse];
 
 #[cfg(test)]
 mod tests {
@@ -118,5 +132,6 @@ mod tests {
         assert_eq!(subset.repeats_of(Path::new("a.png")), 1);
         assert_eq!(subset.repeats_of(Path::new("0_none/a.png")), 1);
         assert_eq!(subset.repeats_of(Path::new("dog_3/a.png")), 1);
+        assert_eq!(subset.repeats_of(Path::new("4/a.png")), 4);
     }
 }

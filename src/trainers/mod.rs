@@ -5,6 +5,7 @@
 //! lies in the cache, [`crate::bake`] fulfils them.
 
 pub mod description;
+pub mod imagefolder;
 pub mod sd_scripts;
 pub mod store;
 
@@ -72,6 +73,17 @@ pub struct WantedEntry {
     pub companions: BTreeMap<String, Array>,
 }
 
+/// How a trainer finds the cache file whose name gives an image its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// It does not: the size comes from elsewhere.
+    None,
+    /// In its folder by the beginning of the name, the image's own file before those of longer names.
+    OwnFirst,
+    /// By the beginning of the path, longest image name first, longest file name first, each file once.
+    LongestFirst,
+}
+
 /// One trainer's conventions with one subset's settings resolved.
 pub trait Convention: Send + Sync {
     /// Whose conventions these are.
@@ -82,6 +94,16 @@ pub trait Convention: Send + Sync {
 
     /// What harms this image under the convention although it is baked: warnings.
     fn harms(&self, image: &Image) -> Vec<Problem>;
+
+    /// What the trainer passes over among the images of `subset`: warnings.
+    fn overlooks(&self, _subset: &Subset, _images: &[&Image]) -> Vec<Problem> {
+        Vec::new()
+    }
+
+    /// How the trainer looks for this image's size among the names of cache files.
+    fn search(&self, _image: &Image) -> Search {
+        Search::OwnFirst
+    }
 
     /// The artefacts wanted for a placed image.
     fn wanted(&self, image: &Image, placement: &Placement, encoder: Option<EncoderId>) -> Vec<WantedArtefact>;
@@ -119,7 +141,7 @@ pub trait Convention: Send + Sync {
     fn claims(&self, stem: &str, file_name: &str) -> Option<Size>;
 
     /// True when the trainer would take this file for the cache of a sample of file stem `stem`, though it is that of
-    /// another image.
+    /// another image or none at all; asked under [`Search::OwnFirst`].
     fn mistakes(&self, stem: &str, file_name: &str) -> bool;
 
     /// True when today's settings give these pixels for this image at their geometry (size, crop, mirroring);

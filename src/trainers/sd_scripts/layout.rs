@@ -11,21 +11,30 @@ use crate::units::Size;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What differs between families: the end of the file name, and whether array names carry the latent's size.
-fn suffix(family: Family) -> (&'static str, bool) {
+/// The end of a family's cache file names (`strategy_sd.py:100`, `strategy_flux.py:190` …).
+fn suffix(family: Family) -> &'static str {
     match family {
-        Family::Sd15 => ("_sd.npz", false),
-        Family::Sdxl => ("_sdxl.npz", false),
-        Family::Sd3 => ("_sd3.npz", true),
-        Family::Flux => ("_flux.npz", true),
+        Family::Sd15 => "_sd.npz",
+        Family::Sdxl => "_sdxl.npz",
+        Family::Sd3 => "_sd3.npz",
+        Family::Flux | Family::Chroma => "_flux.npz",
+        Family::Lumina2 => "_lumina.npz",
+        Family::HunyuanImage => "_hi.npz",
+        Family::Anima => "_anima.npz",
         other => unreachable!("{} is refused when the settings are resolved", other.name()),
     }
 }
 
-/// How latents are stored: raw, but for Flux, which `flux_models.py:348,406` scales inside its encoder.
+/// True where array names carry the latent's size, so that one file holds several.
+pub(super) fn is_multi_resolution(family: Family) -> bool {
+    !matches!(family, Family::Sd15 | Family::Sdxl)
+}
+
+/// How latents are stored: raw, but for those that the trainer scales inside its encoder (`flux_models.py:348,406`, which
+/// Lumina 2 and Chroma share; `qwen_image_autoencoder_kl.py:1215`).
 fn stored(family: Family, dtype: Dtype) -> Stored {
     match family {
-        Family::Flux => family.scaled(dtype),
+        Family::Flux | Family::Chroma | Family::Lumina2 | Family::Anima => family.scaled(dtype),
         _ => Stored::raw(dtype),
     }
 }
@@ -42,7 +51,7 @@ pub(super) fn artefact(
     let bucket = placement.assignment.bucket;
     let stored = stored(settings.family, settings.dtype);
     let [channels, h, w] = settings.family.latent_shape(stored, bucket);
-    let sized = if suffix(settings.family).1 { format!("_{h}x{w}") } else { String::new() };
+    let sized = if is_multi_resolution(settings.family) { format!("_{h}x{w}") } else { String::new() };
     let latent = |kind: EntryKind| {
         let pixels = PixelRecipe { mirrored: kind == EntryKind::LatentsFlipped, ..placement.pixels.clone() };
         WantedEntry {
@@ -63,9 +72,9 @@ pub(super) fn artefact(
         entries.push(mask(&sized, content, probe, placement));
     }
     let stem = image.relative.with_extension("");
-    let older = (!suffix(settings.family).1).then(|| append(&stem, ".npz"));
+    let older = (!is_multi_resolution(settings.family)).then(|| append(&stem, ".npz"));
     let size = placement.source;
-    let name = format!("_{:04}x{:04}{}", size.width, size.height, suffix(settings.family).0);
+    let name = format!("_{:04}x{:04}{}", size.width, size.height, suffix(settings.family));
     WantedArtefact { place: Place::Beside { path: append(&stem, &name), older }, container: Container::Npz, entries }
 }
 
@@ -97,12 +106,12 @@ fn append(stem: &Path, tail: &str) -> PathBuf {
 
 /// True for the file names of this family's caches, the older `STEM.npz` of SD and SDXL left out.
 pub(super) fn names(family: Family, file_name: &str) -> bool {
-    file_name.ends_with(suffix(family).0)
+    file_name.ends_with(suffix(family))
 }
 
 /// The size in `STEM_<digits>x<digits><suffix>`: the trainer takes an image's size from such a name (`tu:2002`).
 pub(super) fn claimed_size(family: Family, stem: &str, file_name: &str) -> Option<Size> {
-    let size = file_name.strip_prefix(stem)?.strip_suffix(suffix(family).0)?;
+    let size = file_name.strip_prefix(stem)?.strip_suffix(suffix(family))?;
     let (width, height) = size.strip_prefix('_')?.split_once('x')?;
     let side = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     Some(Size::new(side(width)?, side(height)?))
@@ -110,10 +119,15 @@ pub(super) fn claimed_size(family: Family, stem: &str, file_name: &str) -> Optio
 
 /// True when the trainer takes `file_name` for the cache of `stem` though it is another image's: it goes by the beginning
 /// of the name (`tu:2002-2034`), so `photo_1` finds `photo_1024x0768_sdxl.npz`. A file of a longer stem does no harm: names
-/// are sorted without their sizes, so the image's own comes first.
+/// are sorted without their sizes, so the image's own comes first. A file of this very stem without a size ends the run.
 pub(super) fn mistakes(family: Family, stem: &str, file_name: &str) -> bool {
-    let owner = file_name.strip_suffix(suffix(family).0).and_then(|name| name.rsplit_once('_')).map(|(owner, _)| owner);
-    owner.is_some_and(|owner| owner.len() < stem.len() && file_name.starts_with(stem))
+    let Some(name) = file_name.strip_suffix(suffix(family)).filter(|name| name.starts_with(stem)) else { return false };
+    match name.rsplit_once('_') {
+        _ if name == stem => true,
+        None => false,
+        Some((owner, _)) if owner == stem => claimed_size(family, stem, file_name).is_none(),
+        Some((owner, _)) => owner.len() < stem.len(),
+    }
 }
 
 #[cfg(test)]
@@ -130,6 +144,8 @@ mod tests {
         assert!(!mistaken("photo_2", "photo_1024x0768_sdxl.npz"));
         assert!(!mistaken("photo_1", "photo_1_0200x0300_sdxl.npz"));
         assert!(!mistaken("photo_1", "photo_1024x0768_flux.npz"));
+        assert!(mistaken("photo", "photo_notes_sdxl.npz"), "no size can be read from it");
+        assert!(mistaken("photo", "photo_sdxl.npz"));
     }
 
     #[test]

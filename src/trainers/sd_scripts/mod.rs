@@ -5,25 +5,46 @@
 //! would not be the trainer's own, and [`SdScripts::harms`] names the files that suffer.
 
 pub mod config;
+mod harms;
+mod info;
 mod layout;
+pub mod metadata;
 
-use super::{Convention, Placement, Subset, WantedArtefact};
+use super::{Convention, Placement, Search, Subset, WantedArtefact};
 use crate::bucket::sd_scripts::Settings;
 use crate::bucket::{BucketRule, SdScriptsBuckets};
 use crate::containers::Dtype;
-use crate::dataset::{Image, Probe, Profile};
+use crate::dataset::{Image, Probe, Stated};
 use crate::error::{Error, Result};
 use crate::hash::EncoderId;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 use crate::recipe::{Alpha, Colour, Decoder, Family, Filter, PixelRecipe, Posterior, Recipe, Resample, Target};
 use crate::units::Size;
 use std::collections::BTreeMap;
 
-/// Extensions that the trainer lists, all lower or all upper case only (`tu:104`).
-const EXTENSIONS: [&str; 5] = ["png", "jpg", "jpeg", "webp", "bmp"];
-
 /// Families whose caches are written for it.
-const FAMILIES: [Family; 4] = [Family::Sd15, Family::Sdxl, Family::Sd3, Family::Flux];
+const FAMILIES: [Family; 8] = [
+    Family::Sd15,
+    Family::Sdxl,
+    Family::Sd3,
+    Family::Flux,
+    Family::Chroma,
+    Family::Lumina2,
+    Family::HunyuanImage,
+    Family::Anima,
+];
+
+/// What the bucket step has to be a multiple of, in pixels: the least that any of a family's training scripts asserts
+/// (`verify_bucket_reso_steps` in `train_network.py:175`, `sdxl_train.py:189`, `sd3_train.py:165`, `flux_train.py:151`,
+/// `flux_train_network.py:95`, `lumina_train.py:157`, `hunyuan_image_train_network.py:352`, `anima_train.py:135`).
+const fn step_unit(family: Family) -> u32 {
+    match family {
+        Family::Sd15 => 64,
+        Family::Sdxl | Family::Chroma | Family::HunyuanImage => 32,
+        Family::Sd3 => 8,
+        _ => 16,
+    }
+}
 
 /// The sd-scripts convention with its settings resolved.
 pub struct SdScripts {
@@ -67,6 +88,7 @@ impl SdScripts {
             asked.enabled.then_some(asked.step),
             (!asked.enabled).then_some(resolution),
         )?;
+        ensure_step(recipe.family, &asked)?;
         let settings = describe(&asked);
         let hint = "--min-bucket and --max-bucket set the range; the trainer's own are 256 and 1024";
         let rule = SdScriptsBuckets::new(asked).map_err(|message| Error::usage(message, hint))?;
@@ -126,9 +148,9 @@ impl Convention for SdScripts {
     }
 
     fn place(&self, image: &Image) -> Result<Placement, Problem> {
-        ensure_listed(image)?;
+        harms::ensure_trainable(image, self.family)?;
         let probe = super::probed(image)?;
-        let source = believed_size(probe);
+        let source = image.stated.and_then(|stated| stated.size).unwrap_or_else(|| believed_size(probe));
         let assignment = self.rule.assign(source).map_err(|no| super::no_bucket(image, &no))?;
         let resample = self.resample(probe.size, assignment.resized);
         let pixels = PixelRecipe {
@@ -146,33 +168,19 @@ impl Convention for SdScripts {
     }
 
     fn harms(&self, image: &Image) -> Vec<Problem> {
-        let Some(probe) = &image.probe else { return Vec::new() };
-        let mut harms = Vec::new();
-        let mut warn = |kind, message: String, hint: &str| {
-            harms.push(Problem::warning(image.path.clone(), kind, message).with_hint(hint));
-        };
-        if probe.transparent && !self.alpha_mask {
-            let message = "has transparency, which sd-scripts cuts off: colours hidden under it are trained";
-            warn(Kind::Alpha, message.to_owned(), "flatten the image, or train with alpha_mask");
+        harms::of_image(image, self.alpha_mask)
+    }
+
+    fn overlooks(&self, subset: &Subset, images: &[&Image]) -> Vec<Problem> {
+        harms::unseen_folders(subset, images)
+    }
+
+    fn search(&self, image: &Image) -> Search {
+        match image.stated {
+            None => Search::OwnFirst,
+            Some(Stated { size: None, by_full_path: true }) => Search::LongestFirst,
+            Some(_) => Search::None,
         }
-        if probe.orientation != 1 {
-            let message = format!(
-                "has EXIF orientation {}, which sd-scripts ignores: it is trained as stored",
-                probe.orientation
-            );
-            warn(Kind::Oriented, message, "rotate the pixels and remove the tag");
-        }
-        if probe.profile == Profile::Other {
-            let message = "has a colour profile that is not sRGB, which sd-scripts ignores";
-            warn(Kind::Icc, message.to_owned(), "convert the image to sRGB");
-        }
-        if probe.bits > 8 {
-            let gray = "is 16-bit gray, which the trainer's loader clips at 255: it is nearly white";
-            let rgb = format!("has {} bits a channel; the high 8 are used", probe.bits);
-            let message = if probe.gray { gray.to_owned() } else { rgb };
-            warn(Kind::BitDepth, message, "convert the image to 8 bits a channel");
-        }
-        harms
     }
 
     fn wanted(&self, image: &Image, placement: &Placement, encoder: Option<EncoderId>) -> Vec<WantedArtefact> {
@@ -253,6 +261,20 @@ fn agree<T: PartialEq>(flag: &str, asked: Option<T>, key: &str, said: Option<T>)
     }
 }
 
+/// Refuses a bucket step that the trainer's scripts assert against.
+fn ensure_step(family: Family, asked: &Settings) -> Result<()> {
+    let unit = step_unit(family);
+    if !asked.enabled || asked.step.is_multiple_of(unit) {
+        return Ok(());
+    }
+    let message = format!(
+        "--bucket-step {}: sd-scripts trains {} with multiples of {unit} only (bucket_reso_steps)",
+        asked.step,
+        family.name()
+    );
+    Err(Error::usage(message, format!("--bucket-step {}", asked.step.next_multiple_of(unit))))
+}
+
 /// Refuses what the trainer cannot do: its own pixels would differ from the cached ones.
 fn refuse_other_pixels(recipe: &Recipe) -> Result<()> {
     let refuse = |flag: &str, hint: &str| {
@@ -275,18 +297,6 @@ fn refuse_other_pixels(recipe: &Recipe) -> Result<()> {
         return Err(Error::usage("--store-dtype bf16: numpy's format has no bf16", "use f32 or f16"));
     }
     Ok(())
-}
-
-/// The trainer lists files by extension, all lower or all upper case (`tu:2847`).
-fn ensure_listed(image: &Image) -> Result<(), Problem> {
-    let extension = image.relative.extension().and_then(|e| e.to_str()).unwrap_or("");
-    let listed = EXTENSIONS.iter().any(|&e| extension == e || extension == e.to_uppercase());
-    if listed {
-        return Ok(());
-    }
-    let message = format!("sd-scripts does not list the extension `.{extension}`: it never sees this file");
-    let hint = "rename it to .png .jpg .jpeg .webp or .bmp, all lower or all upper case";
-    Err(Problem::error(image.path.clone(), Kind::Unsupported, message).with_hint(hint))
 }
 
 /// Pillow's conversion of 16-bit gray clips (`tu:2948`, `Image.convert`).
