@@ -1,6 +1,7 @@
 //! Images and samples of a described dataset: each subset's folder, or the files it names, scanned with its own caption
 //! extensions.
 
+use super::regularization;
 use crate::dataset::listed::distinct;
 use crate::dataset::{self, Dataset, Image, ScanOptions};
 use crate::error::{Error, IoContext, Result};
@@ -73,7 +74,11 @@ impl Collected {
         }
         self.captions += found.captions;
         self.bytes += found.bytes;
-        self.problems.extend(found.problems);
+        // Class tokens stand for a caption that is absent, but not for one that is overlooked.
+        let has_tokens = self.description.subsets[subset].settings.class_tokens.is_some();
+        let stands_in =
+            |problem: &Problem| has_tokens && problem.kind == Kind::CaptionMissing && problem.hint.is_none();
+        self.problems.extend(found.problems.into_iter().filter(|problem| !stands_in(problem)));
         self.duplicates.extend(found.duplicates);
     }
 }
@@ -115,6 +120,7 @@ pub fn collect(
         };
         collected.add(subset, found, &mentions);
     }
+    regularization::balance(&mut collected);
     if collected.images.is_empty() {
         let message = "holds no image that prebake knows";
         let hint = "images are png, jpg, jpeg, webp, bmp, tif, tiff and gif; hidden folders are left out";

@@ -17,6 +17,7 @@ use crate::recipe::staleness::{self, Reason};
 use crate::recipe::{EntryKind, Recipe, Target};
 use crate::store::lookup::{Found, inspect};
 use crate::store::{Index, Locations};
+use crate::trainers::Search;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -230,6 +231,9 @@ fn superseded(
     let mut superseded = BTreeSet::new();
     for one in placed {
         let image = &request.collected.images[request.collected.samples[one.sample].image];
+        if conventions.get(one.convention).search(image) == Search::None {
+            continue;
+        }
         let at = request.locations.beside(&image.relative);
         let (Some(folder), Some(stem)) = (at.parent(), image.relative.file_stem()) else { continue };
         for path in by_folder.get(folder).into_iter().flatten() {

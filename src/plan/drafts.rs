@@ -1,5 +1,6 @@
 //! What all samples want, grouped by the file it goes into; two wishes that one file cannot hold are a collision.
 
+use super::mistakes::mistaken;
 use super::place::{Conventions, Placed};
 use super::{Action, PlannedArtefact, PlannedEntry, Request, Status};
 use crate::hash::Key;
@@ -133,22 +134,8 @@ impl Drafts {
         placed: &[Placed],
         lying: &[PathBuf],
     ) {
-        let mut names: HashMap<PathBuf, BTreeSet<String>> = HashMap::new();
-        let wanted = self.artefacts.iter().filter_map(|artefact| artefact.path.as_ref());
-        for path in wanted.chain(lying) {
-            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            names.entry(folder.to_path_buf()).or_default().insert(name.to_string_lossy().into_owned());
-        }
-        for (sample, one) in placed.iter().enumerate() {
-            let image = &request.collected.images[request.collected.samples[one.sample].image];
-            let at = request.locations.beside(&image.relative);
-            let Some((names, stem)) = at.parent().and_then(|f| names.get(f)).zip(image.relative.file_stem()) else {
-                continue;
-            };
-            let stem = stem.to_string_lossy();
-            let mut near = names.range(stem.to_string()..).take_while(|name| name.starts_with(stem.as_ref()));
-            let convention = conventions.get(one.convention);
-            let Some(taken) = near.find(|name| convention.mistakes(&stem, name)) else { continue };
+        for (sample, taken) in mistaken(request, conventions, placed, self, lying) {
+            let image = &request.collected.images[request.collected.samples[placed[sample].sample].image];
             let message =
                 format!("would be given the size of `{taken}` by the trainer, which goes by the beginning of the name");
             let problem = Problem::error(image.path.clone(), Kind::StemCollision, message);

@@ -8,7 +8,9 @@ mod decide;
 mod divergence;
 mod drafts;
 mod judge;
+mod mistakes;
 mod place;
+mod regularization;
 mod shelf;
 mod summary;
 

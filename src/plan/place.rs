@@ -77,6 +77,7 @@ pub(super) fn place_all(collected: &Collected, conventions: &Conventions) -> (Ve
                 Ok((Placed { sample: index, convention, placement }, image))
             })
             .collect();
+        problems.extend(overlooked(collected, conventions, target));
         for result in results {
             match result {
                 Err(problem) => problems.push(problem),
@@ -89,6 +90,19 @@ pub(super) fn place_all(collected: &Collected, conventions: &Conventions) -> (Ve
         }
     }
     (placed, problems)
+}
+
+/// What the target passes over in each subset.
+fn overlooked(collected: &Collected, conventions: &Conventions, target: usize) -> Vec<Problem> {
+    let mut images: Vec<Vec<&Image>> = vec![Vec::new(); conventions.subsets];
+    for sample in &collected.samples {
+        images[sample.subset].push(&collected.images[sample.image]);
+    }
+    let of_subset = |(index, images): (usize, &Vec<&Image>)| {
+        let convention = conventions.get(conventions.index(target, index));
+        convention.overlooks(&collected.description.subsets[index], images)
+    };
+    images.iter().enumerate().flat_map(of_subset).collect()
 }
 
 /// Images of one folder that differ only by extension, where the target's artefacts are named by the stem.

@@ -102,6 +102,9 @@ pub fn dreambooth_repeats(name: &str) -> Option<u32> {
 pub fn describe(dataset: &Path, working_dir: &Path) -> Result<Description> {
     let metadata = std::fs::metadata(dataset).at(dataset)?;
     if metadata.is_dir() {
+        if let Some(described) = super::imagefolder::of_folder(dataset, working_dir)? {
+            return Ok(described);
+        }
         let subsets = vec![Subset::plain(dataset)];
         return Ok(Description { root: dataset.to_path_buf(), subsets, ..Description::default() });
     }

@@ -6,9 +6,10 @@
 
 use super::description::{Description, Subset};
 use crate::dataset::Listed;
-use crate::error::Result;
+use crate::error::{Error, IoContext, Result};
 use crate::pixels::Format;
 use crate::problem::{Kind, Problem};
+use crate::store::read_regular;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -40,6 +41,28 @@ pub fn parse(path: &Path, text: &str, _working_dir: &Path) -> Option<Result<Desc
     let root = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf();
     let subset = Subset { recursive: false, repeats: Some(1), listed: Some(listed), ..Subset::plain(&root) };
     Some(Ok(Description { root, subsets: vec![subset], warnings: Vec::new(), problems }))
+}
+
+/// What the metadata directly in `folder` describes; none where there is none of this kind. JSON lines win over CSV, as
+/// in the `datasets` library.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn of_folder(folder: &Path, working_dir: &Path) -> Result<Option<Description>> {
+    for name in ["metadata.jsonl", "metadata.csv"] {
+        let path = folder.join(name);
+        if !path.is_file() {
+            continue;
+        }
+        let text = String::from_utf8(read_regular(&path).at(&path)?);
+        let text = text.map_err(|_| Error::input(&path, "is not UTF-8").with_hint("save it as UTF-8"))?;
+        if let Some(described) = parse(&path, &text, working_dir) {
+            let mut described = described?;
+            described.warnings.push(format!("`{}` says which images there are, and their captions", path.display()));
+            return Ok(Some(described));
+        }
+    }
+    Ok(None)
 }
 
 fn names_a_file(columns: &BTreeMap<String, Option<String>>) -> bool {

@@ -172,7 +172,7 @@ impl Convention for SdScripts {
     }
 
     fn overlooks(&self, subset: &Subset, images: &[&Image]) -> Vec<Problem> {
-        harms::unseen_folders(subset, images)
+        harms::unseen_folders(subset, images).into_iter().chain(harms::unread_captions(subset, images)).collect()
     }
 
     fn search(&self, image: &Image) -> Search {
