@@ -93,7 +93,8 @@ pub(super) fn write(bake: &Bake<'_>, finished: &Finished, outcome: &Outcome) -> 
     let changed = kept(bake, planned, path).and_then(|before| {
         let merged =
             merge::merge(Some(without_left_behind(before.clone(), planned)), changes(planned, finished, &before));
-        let contents = merged.map_err(|message| Error::cache(path, message))?;
+        let mut contents = merged.map_err(|message| Error::cache(path, message))?;
+        contents.metadata.extend(planned.metadata.clone());
         let bytes = planned.container.write(&contents).map_err(|message| Error::cache(path, message))?;
         Ok((contents, bytes))
     });

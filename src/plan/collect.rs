@@ -137,7 +137,7 @@ fn caption_ext(options: &CollectOptions, subset: &Subset) -> Vec<String> {
 /// Files named like images directly in a subset's folder, relative to `root` where they lie in it.
 fn files_in(root: &Path, subset: &Subset) -> Result<Vec<PathBuf>> {
     if !subset.folder.is_dir() {
-        let message = "is an `image_dir` of the dataset's description, and is no folder";
+        let message = "is a folder of images in the dataset's description, and is no folder";
         let hint = "folders are looked for beside the description, then in the working directory";
         return Err(Error::input(&subset.folder, message).with_hint(hint));
     }

@@ -67,6 +67,7 @@ pub fn build(request: &Request<'_>) -> Result<Plan> {
     assign_actions(&mut artefacts, &shelf);
     let superseded = superseded(request, &conventions, &placed, &others);
     problems.extend(foreign_notes(request, &artefacts, &superseded, &orphans));
+    problems.extend(unasked(request, &conventions, &others, &superseded));
     let samples = summarise(request, &placed, &conventions, &of_sample, &collided, &artefacts);
     let step = Step { grad_accum: request.recipe.grad_accum, gpus: request.recipe.gpus };
     let (buckets, underfilled) = buckets::table(&samples, request.collected, &conventions, step);
@@ -231,12 +232,13 @@ fn superseded(
     let mut superseded = BTreeSet::new();
     for one in placed {
         let image = &request.collected.images[request.collected.samples[one.sample].image];
-        if conventions.get(one.convention).search(image) == Search::None {
+        let convention = conventions.get(one.convention);
+        if convention.search(image) == Search::None {
             continue;
         }
-        let at = request.locations.beside(&image.relative);
-        let (Some(folder), Some(stem)) = (at.parent(), image.relative.file_stem()) else { continue };
-        for path in by_folder.get(folder).into_iter().flatten() {
+        let folder = request.locations.beside(&convention.folder(image));
+        let Some(stem) = image.relative.file_stem() else { continue };
+        for path in by_folder.get(folder.as_path()).into_iter().flatten() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let claimed = conventions.get(one.convention).claims(&stem.to_string_lossy(), &name);
             if claimed.is_some_and(|size| size != one.placement.source) {
@@ -245,6 +247,22 @@ fn superseded(
         }
     }
     superseded
+}
+
+/// Files that no image wants and that the trainer uses all the same. They stay: they may be another run's.
+fn unasked(
+    request: &Request<'_>,
+    conventions: &Conventions,
+    others: &[PathBuf],
+    superseded: &BTreeSet<PathBuf>,
+) -> Vec<Problem> {
+    let use_of = |path: &PathBuf| {
+        let name = path.file_name()?.to_string_lossy();
+        let message = conventions.iter().find_map(|convention| convention.uses_unasked(&name))?;
+        let problem = Problem::warning(request.locations.display(path), Kind::Foreign, message);
+        Some(problem.with_hint("move it out of the folder"))
+    };
+    others.iter().filter(|path| !superseded.contains(*path)).filter_map(use_of).collect()
 }
 
 fn foreign_notes(

@@ -7,7 +7,7 @@ use crate::hash::Key;
 use crate::problem::{Kind, Problem};
 use crate::recipe::EntryKind;
 use crate::store::store_path;
-use crate::trainers::{Place, WantedArtefact, WantedEntry};
+use crate::trainers::{Convention, Place, WantedArtefact, WantedEntry};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Drafts {
             let context = Arc::new(context);
             let mut own = Vec::new();
             for wanted in convention.wanted(picture, &one.placement, request.encoder) {
-                let artefact = drafts.artefact(request, &wanted, one.convention, conventions);
+                let artefact = drafts.artefact(request, &wanted, one, convention);
                 let entries = wanted.entries.into_iter();
                 own.extend(entries.map(|entry| (artefact, drafts.entry(artefact, entry, image, &context))));
             }
@@ -72,14 +72,15 @@ impl Drafts {
         &mut self,
         request: &Request<'_>,
         wanted: &WantedArtefact,
-        convention: usize,
-        conventions: &Conventions,
+        one: &Placed,
+        convention: &dyn Convention,
     ) -> usize {
         let (key, path) = place(request, wanted);
         *self.by_place.entry(key).or_insert_with(|| {
-            let target = conventions.get(convention).target();
             let (container, entries, drops) = (wanted.container, Vec::new(), Vec::new());
-            self.artefacts.push(PlannedArtefact { target, convention, path, container, entries, drops });
+            let (target, metadata) = (convention.target(), convention.metadata(&one.placement));
+            let convention = one.convention;
+            self.artefacts.push(PlannedArtefact { target, convention, path, container, metadata, entries, drops });
             self.artefacts.len() - 1
         })
     }

@@ -19,7 +19,7 @@ pub(super) fn judge(
     images: &[Image],
 ) {
     for entry in &mut artefact.entries {
-        (entry.status, entry.reasons) = status_of(&entry.wanted, entry.key, found, recipe, &entry.context);
+        (entry.status, entry.reasons) = status_of(&entry.wanted, entry.key, found, recipe, convention, &entry.context);
     }
     artefact.drops = drops(artefact, found, convention, images);
 }
@@ -29,22 +29,29 @@ fn status_of(
     key: Option<Key>,
     found: &Found,
     recipe: &Recipe,
+    convention: &dyn Convention,
     context: &BTreeMap<String, String>,
 ) -> (Status, Vec<Reason>) {
     match found {
         Found::Missing => (Status::Missing, Vec::new()),
         Found::Damaged(why) => (Status::Damaged, vec![broken(why)]),
-        Found::Foreign(arrays) => foreign(wanted, arrays.get(&wanted.tensor), recipe),
+        Found::Foreign(arrays) => foreign(wanted, lying(wanted, arrays, convention), recipe),
         Found::Ours { receipt, damaged, foreign: others } => {
             if let Some((_, why)) = damaged.iter().find(|(tensor, _)| *tensor == wanted.tensor) {
                 return (Status::Damaged, vec![broken(why)]);
             }
-            match receipt.entries.get(&wanted.tensor) {
+            match lying(wanted, &receipt.entries, convention) {
                 Some(entry) => ours(wanted, key, entry, recipe, context),
-                None => foreign(wanted, others.get(&wanted.tensor), recipe),
+                None => foreign(wanted, lying(wanted, others, convention), recipe),
             }
         }
     }
+}
+
+/// What lies in a file for a wish: under its name, else under one that the trainer takes for the same.
+fn lying<'a, T>(wanted: &WantedEntry, all: &'a BTreeMap<String, T>, convention: &dyn Convention) -> Option<&'a T> {
+    let named = || all.iter().find(|(name, _)| convention.clashes(&wanted.tensor, name)).map(|(_, other)| other);
+    all.get(&wanted.tensor).or_else(named)
 }
 
 fn broken(why: &str) -> Reason {
@@ -99,7 +106,8 @@ fn ours(
 ///
 /// Ours go when they are switched off or outdated; an entry of another resolution stays where the trainer keeps
 /// several in one file and today's settings would make it again. Another tool's mirrored latents and masks go where
-/// they lie beside latents of ours: they belong to latents that are no longer there.
+/// they lie beside latents of ours: they belong to latents that are no longer there. So does what the trainer would take
+/// for a part of ours.
 fn drops(artefact: &PlannedArtefact, found: &Found, convention: &dyn Convention, images: &[Image]) -> Vec<String> {
     let (Some(first), Found::Ours { .. } | Found::Foreign(_)) = (artefact.entries.first(), found) else {
         return Vec::new();
@@ -129,6 +137,10 @@ fn drops(artefact: &PlannedArtefact, found: &Found, convention: &dyn Convention,
     }
     let latents =
         artefact.entries.iter().filter(|e| e.wanted.kind == EntryKind::Latents && e.status != Status::Foreign);
+    for entry in latents.clone() {
+        let clashing = others.keys().filter(|name| convention.clashes(&entry.wanted.tensor, name) && !wanted(name));
+        drops.extend(clashing.filter(|name| !drops.contains(name)).cloned().collect::<Vec<_>>());
+    }
     for suffix in latents.map(|entry| entry.wanted.sized_suffix()) {
         for kind in [EntryKind::LatentsFlipped, EntryKind::AlphaMask] {
             let tensor = format!("{}{suffix}", kind.name());

@@ -81,9 +81,9 @@ impl Look<'_, '_> {
 
     /// In the image's folder the convention knows by the names alone.
     fn own_first(&self, one: &Placed, image: &Image) -> Option<String> {
-        let at = self.request.locations.beside(&image.relative);
-        let (folder, stem) = (at.parent()?, image.relative.file_stem()?.to_string_lossy());
         let convention = self.conventions.get(one.convention);
+        let folder = self.request.locations.beside(&convention.folder(image));
+        let stem = image.relative.file_stem()?.to_string_lossy();
         let start = folder.join(stem.as_ref()).to_string_lossy().into_owned();
         let found = self.beginning(&start).find(|(at, name)| *at == folder && convention.mistakes(&stem, name));
         found.map(|(_, name)| name)

@@ -123,6 +123,8 @@ pub struct PlannedArtefact {
     pub path: Option<PathBuf>,
     /// Its file format.
     pub container: Container,
+    /// Texts that the trainer writes into its metadata.
+    pub metadata: BTreeMap<String, String>,
     /// The wanted entries.
     pub entries: Vec<PlannedEntry>,
     /// Tensors in the file that must go: switched off, made from other inputs, or left behind by another tool.

@@ -105,7 +105,8 @@ fn overlooked(collected: &Collected, conventions: &Conventions, target: usize) -
     images.iter().enumerate().flat_map(of_subset).collect()
 }
 
-/// Images of one folder that differ only by extension, where the target's artefacts are named by the stem.
+/// Images with caches in one folder whose names differ only by extension or folder, where the target's artefacts are
+/// named by the stem.
 fn collisions(collected: &Collected, conventions: &Conventions, target: usize) -> BTreeMap<usize, Problem> {
     let mut stems: BTreeMap<(PathBuf, OsString), BTreeSet<usize>> = BTreeMap::new();
     for sample in &collected.samples {
@@ -114,8 +115,7 @@ fn collisions(collected: &Collected, conventions: &Conventions, target: usize) -
         let relative = &image.relative;
         let seen = image.usable && convention.names_by_stem() && convention.place(image).is_ok();
         if let (true, Some(stem)) = (seen, relative.file_stem()) {
-            let folder = relative.parent().unwrap_or(relative.as_path()).to_path_buf();
-            stems.entry((folder, stem.to_owned())).or_default().insert(sample.image);
+            stems.entry((convention.folder(image), stem.to_owned())).or_default().insert(sample.image);
         }
     }
     let distinct =

@@ -62,6 +62,21 @@ pub struct SubsetSettings {
     pub regularization: Option<bool>,
     /// Which dataset of the description a subset belongs to.
     pub group: Option<u32>,
+    /// What only one trainer has.
+    pub own: Own,
+}
+
+/// What only one trainer's description says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Own {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// musubi-tuner.
+    Musubi {
+        /// Folder of the caches; relative to the root where it lies in it.
+        cache_directory: PathBuf,
+    },
 }
 
 impl Subset {
@@ -120,8 +135,12 @@ pub fn describe(dataset: &Path, working_dir: &Path) -> Result<Description> {
 type Reader = fn(&Path, &str, &Path) -> Option<Result<Description>>;
 
 /// All kinds, in the order in which they are tried.
-const READERS: &[Reader] =
-    &[super::sd_scripts::config::parse, super::imagefolder::parse, super::sd_scripts::metadata::parse];
+const READERS: &[Reader] = &[
+    super::musubi::config::parse,
+    super::sd_scripts::config::parse,
+    super::imagefolder::parse,
+    super::sd_scripts::metadata::parse,
+];
 
 #[cfg(test)]
 mod tests {

@@ -6,10 +6,11 @@
 
 pub mod description;
 pub mod imagefolder;
+pub mod musubi;
 pub mod sd_scripts;
 pub mod store;
 
-pub use description::{Description, Listed, Subset, SubsetSettings};
+pub use description::{Description, Listed, Own, Subset, SubsetSettings};
 
 use crate::bucket::{Assignment, NoBucket};
 use crate::containers::{Array, Container};
@@ -20,7 +21,7 @@ use crate::problem::{Kind, Problem};
 use crate::recipe::{EntryKind, Family, KeyInputs, PixelRecipe, Recipe, Resample, Target};
 use crate::units::Size;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where one image goes under a convention.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +129,27 @@ pub trait Convention: Send + Sync {
         }
     }
 
+    /// The folder, relative to the root, in which the trainer looks for this image's caches.
+    fn folder(&self, image: &Image) -> PathBuf {
+        image.relative.parent().map(Path::to_path_buf).unwrap_or_default()
+    }
+
+    /// Texts that the trainer writes into its artefacts' metadata, where the container has room for them.
+    fn metadata(&self, _placement: &Placement) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// True when the trainer, reading `tensor`, would take `other` of the same file for a part of it.
+    fn clashes(&self, _tensor: &str, _other: &str) -> bool {
+        false
+    }
+
+    /// What the trainer does with a file of this layout in a folder of its caches although no image wants it; none
+    /// where it does nothing.
+    fn uses_unasked(&self, _file_name: &str) -> Option<&'static str> {
+        None
+    }
+
     /// What the user must set in the trainer so that it takes these caches; a line each, said at the end of a bake.
     fn setup(&self) -> Vec<String>;
 
@@ -157,6 +179,7 @@ pub fn convention(target: Target, subset: &Subset, recipe: &Recipe) -> Result<Bo
     Ok(match target {
         Target::Store => Box::new(store::Store::new(subset, recipe)?),
         Target::SdScripts => Box::new(sd_scripts::SdScripts::new(subset, recipe)?),
+        Target::Musubi => Box::new(musubi::Musubi::new(subset, recipe)?),
         other => return Err(Error::usage(format!("--for {}: not written yet", other.name()), "--for sd-scripts")),
     })
 }
@@ -169,6 +192,18 @@ fn ensure_known(target: Target, family: Family, known: &[Family]) -> Result<()> 
     let names: Vec<_> = known.iter().map(|family| family.name()).collect();
     let message = format!("--family {}: no caches of it are written for {}", family.name(), target.name());
     Err(Error::usage(message, format!("--family {}", names.join(", "))))
+}
+
+/// The value of a setting. A flag that contradicts the description is refused: the trainer follows its description, and
+/// would take latents of another size or filter for its own without a word.
+fn agree<T: PartialEq>(flag: &str, asked: Option<T>, key: &str, said: Option<T>) -> Result<Option<T>> {
+    match (asked, said) {
+        (Some(asked), Some(said)) if asked != said => {
+            let message = format!("{flag} contradicts `{key}` of the dataset's description, which the trainer follows");
+            Err(Error::usage(message, format!("leave it out, or change `{key}` there")))
+        }
+        (asked, said) => Ok(said.or(asked)),
+    }
 }
 
 /// A resolution as people write it: `512` for a square, else `WxH`.

@@ -10,7 +10,7 @@ mod info;
 mod layout;
 pub mod metadata;
 
-use super::{Convention, Placement, Search, Subset, WantedArtefact};
+use super::{Convention, Placement, Search, Subset, WantedArtefact, agree};
 use crate::bucket::sd_scripts::Settings;
 use crate::bucket::{BucketRule, SdScriptsBuckets};
 use crate::containers::Dtype;
@@ -247,18 +247,6 @@ fn describe(asked: &Settings) -> BTreeMap<String, String> {
         ("orientation".to_owned(), "ignore".to_owned()),
         ("icc".to_owned(), "ignore".to_owned()),
     ])
-}
-
-/// The value of a setting. A flag that contradicts the description is refused: the trainer follows its description, and
-/// would take latents of another size or filter for its own without a word.
-fn agree<T: PartialEq>(flag: &str, asked: Option<T>, key: &str, said: Option<T>) -> Result<Option<T>> {
-    match (asked, said) {
-        (Some(asked), Some(said)) if asked != said => {
-            let message = format!("{flag} contradicts `{key}` of the dataset's description, which the trainer follows");
-            Err(Error::usage(message, format!("leave it out, or change `{key}` there")))
-        }
-        (asked, said) => Ok(said.or(asked)),
-    }
 }
 
 /// Refuses a bucket step that the trainer's scripts assert against.
