@@ -62,6 +62,8 @@ pub enum Kind {
     Enlarged,
     /// Loses much of the picture to the crop.
     CropLoss,
+    /// Which bucket it gets depends on the order in which the trainer comes across the files.
+    Contested,
     /// Sits in a bucket with fewer images than a batch.
     Underfilled,
     /// Hidden files and folders left out.

@@ -1,6 +1,7 @@
 //! Places every sample under every target's convention, and names what the placement does to it.
 
 use super::Collected;
+use crate::bucket::simpletuner::AspectTable;
 use crate::dataset::Image;
 use crate::error::Result;
 use crate::problem::{Kind, Problem};
@@ -32,8 +33,15 @@ impl Conventions {
     /// Resolves the settings of every target and subset; a usage error where flags contradict a trainer.
     pub(super) fn resolve(collected: &Collected, recipe: &Recipe) -> Result<Self> {
         let subsets = &collected.description.subsets;
-        let pairs = recipe.targets.iter().flat_map(|&target| subsets.iter().map(move |subset| (target, subset)));
-        let all = pairs.map(|(target, subset)| convention(target, subset, recipe)).collect::<Result<_>>()?;
+        let mut all = Vec::new();
+        for &target in &recipe.targets {
+            let mut table = AspectTable::default();
+            for (index, subset) in subsets.iter().enumerate() {
+                let mut convention = convention(target, subset, recipe)?;
+                convention.learn(&images_of(collected, index), &mut table);
+                all.push(convention);
+            }
+        }
         Ok(Self { all, targets: recipe.targets.clone(), subsets: subsets.len() })
     }
 
@@ -54,6 +62,12 @@ impl Conventions {
     fn index(&self, target: usize, subset: usize) -> usize {
         target * self.subsets + subset
     }
+}
+
+/// Usable images of a subset, in the dataset's order.
+fn images_of(collected: &Collected, subset: usize) -> Vec<&Image> {
+    let own = collected.samples.iter().filter(|sample| sample.subset == subset);
+    own.map(|sample| &collected.images[sample.image]).filter(|image| image.usable).collect()
 }
 
 /// Places all samples, target by target in the dataset's order.

@@ -67,16 +67,18 @@ pub struct SubsetSettings {
 }
 
 /// What only one trainer's description says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Own {
     /// Nothing.
     #[default]
-    Nothing,
+    None,
     /// musubi-tuner.
     Musubi {
         /// Folder of the caches; relative to the root where it lies in it.
         cache_directory: PathBuf,
     },
+    /// SimpleTuner.
+    SimpleTuner(Box<super::simpletuner::Options>),
 }
 
 impl Subset {
@@ -140,6 +142,7 @@ const READERS: &[Reader] = &[
     super::sd_scripts::config::parse,
     super::imagefolder::parse,
     super::sd_scripts::metadata::parse,
+    super::simpletuner::config::parse,
 ];
 
 #[cfg(test)]

@@ -8,10 +8,12 @@ pub mod description;
 pub mod imagefolder;
 pub mod musubi;
 pub mod sd_scripts;
+pub mod simpletuner;
 pub mod store;
 
 pub use description::{Description, Listed, Own, Subset, SubsetSettings};
 
+use crate::bucket::simpletuner::AspectTable;
 use crate::bucket::{Assignment, NoBucket};
 use crate::containers::{Array, Container};
 use crate::dataset::{Image, Probe};
@@ -89,6 +91,10 @@ pub enum Search {
 pub trait Convention: Send + Sync {
     /// Whose conventions these are.
     fn target(&self) -> Target;
+
+    /// Looks at all images of its subset before any is placed; `table` is what the subsets before it have settled.
+    /// For trainers whose buckets hang on more than one picture.
+    fn learn(&mut self, _images: &[&Image], _table: &mut AspectTable) {}
 
     /// Bucket, crop and pixel recipe of an image that was probed, or the problem that keeps it out.
     fn place(&self, image: &Image) -> Result<Placement, Problem>;
@@ -180,6 +186,7 @@ pub fn convention(target: Target, subset: &Subset, recipe: &Recipe) -> Result<Bo
         Target::Store => Box::new(store::Store::new(subset, recipe)?),
         Target::SdScripts => Box::new(sd_scripts::SdScripts::new(subset, recipe)?),
         Target::Musubi => Box::new(musubi::Musubi::new(subset, recipe)?),
+        Target::SimpleTuner => Box::new(simpletuner::SimpleTuner::new(subset, recipe)?),
         other => return Err(Error::usage(format!("--for {}: not written yet", other.name()), "--for sd-scripts")),
     })
 }
