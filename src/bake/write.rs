@@ -223,7 +223,7 @@ fn remove(bake: &Bake<'_>, path: &Path) -> Result<()> {
     }
 }
 
-/// Takes files out of the trainer's sight whose name gives a sample a size that it does not have: ours are removed,
+/// Takes files out of the trainer's sight that it would take for a sample's cache by their name alone: ours are removed,
 /// others moved to the quarantine.
 pub(super) fn remove_superseded(bake: &Bake<'_>) -> Result<()> {
     for path in &bake.plan.superseded {

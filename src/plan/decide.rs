@@ -40,7 +40,7 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    fn inspect(&self, path: &Path, container: Container) -> Found {
+    pub(super) fn inspect(&self, path: &Path, container: Container) -> Found {
         inspect(path, container, self.index, &self.locations.index_key(path))
     }
 }
@@ -53,7 +53,7 @@ pub fn build(request: &Request<'_>) -> Result<Plan> {
     let conventions = Conventions::resolve(request.collected, request.recipe)?;
     let (placed, mut problems) = place_all(request.collected, &conventions);
     let candidates = candidates(request, &conventions);
-    let Drafts { mut artefacts, of_sample, collided, problems: collisions, .. } =
+    let Drafts { mut artefacts, of_sample, collided, problems: collisions, shadowing, .. } =
         Drafts::gather(request, &conventions, &placed, &candidates);
     problems.extend(collisions);
     let shelf = Mutex::new(Shelf::new(request.recipe.precision, request.recipe.tile));
@@ -65,8 +65,10 @@ pub fn build(request: &Request<'_>) -> Result<Plan> {
     let shelf = shelf.into_inner().unwrap_or_else(PoisonError::into_inner);
     settle_blind(request, &conventions, &mut artefacts, &mut orphans, &shelf);
     assign_actions(&mut artefacts, &shelf);
-    let superseded = superseded(request, &conventions, &placed, &others);
+    let mut superseded = superseded(request, &conventions, &placed, &others);
     problems.extend(foreign_notes(request, &artefacts, &superseded, &orphans));
+    problems.extend(shadowing.iter().map(|path| shadow_note(request, path)));
+    superseded.extend(shadowing);
     problems.extend(unasked(request, &conventions, &others, &superseded));
     let samples = summarise(request, &placed, &conventions, &of_sample, &collided, &artefacts);
     let step = Step { grad_accum: request.recipe.grad_accum, gpus: request.recipe.gpus };
@@ -284,6 +286,12 @@ fn foreign_notes(
             .with_hint("it goes to .prebake/quarantine and is not lost")
     });
     kept.chain(moved).collect()
+}
+
+fn shadow_note(request: &Request<'_>, path: &Path) -> Problem {
+    let message = "would be taken for the cache, whatever model it was made for: bake moves it away";
+    Problem::note(request.locations.display(path), Kind::Foreign, message)
+        .with_hint("it goes to .prebake/quarantine and is not lost")
 }
 
 fn summarise(

@@ -6,6 +6,7 @@ use super::{Action, PlannedArtefact, PlannedEntry, Request, Status};
 use crate::hash::Key;
 use crate::problem::{Kind, Problem};
 use crate::recipe::EntryKind;
+use crate::store::lookup::Found;
 use crate::store::store_path;
 use crate::trainers::{Convention, Place, WantedArtefact, WantedEntry};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,6 +25,8 @@ pub(super) struct Drafts {
     /// Placed samples that get no artefact: their wishes collide with another's, or cannot be fulfilled.
     pub(super) collided: BTreeSet<usize>,
     pub(super) problems: Vec<Problem>,
+    /// Files of another tool that the trainer would take before any wanted one, and whose name tells no model.
+    pub(super) shadowing: BTreeSet<PathBuf>,
     by_place: HashMap<DraftKey, usize>,
 }
 
@@ -76,6 +79,10 @@ impl Drafts {
         convention: &dyn Convention,
     ) -> usize {
         let (key, path) = place(request, wanted);
+        if let Place::Beside { older: Some(older), .. } = &wanted.place {
+            let older = request.locations.beside(older);
+            self.shadowing.extend(Some(older).filter(|older| older.is_file() && path.as_ref() != Some(older)));
+        }
         *self.by_place.entry(key).or_insert_with(|| {
             let (container, entries, drops) = (wanted.container, Vec::new(), Vec::new());
             let (target, metadata) = (convention.target(), convention.metadata(&one.placement));
@@ -204,7 +211,9 @@ impl Drafts {
 fn place(request: &Request<'_>, wanted: &WantedArtefact) -> (DraftKey, Option<PathBuf>) {
     match &wanted.place {
         Place::Beside { path, older } => {
-            let older = older.as_ref().map(|older| request.locations.beside(older)).filter(|older| older.exists());
+            // Another tool's is never taken: the latents of one model would be trained by another.
+            let is_ours = |path: &PathBuf| matches!(request.inspect(path, wanted.container), Found::Ours { .. });
+            let older = older.as_ref().map(|older| request.locations.beside(older)).filter(is_ours);
             let path = older.unwrap_or_else(|| request.locations.beside(path));
             (DraftKey::Path(path.clone()), Some(path))
         }

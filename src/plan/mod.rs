@@ -39,8 +39,8 @@ pub struct Plan {
     pub artefacts: Vec<PlannedArtefact>,
     /// Artefacts of ours that nothing wants, by path.
     pub orphans: Vec<PathBuf>,
-    /// Files whose name the trainer would take for the cache, and the size, of a sample here that has another size;
-    /// `bake` removes those of ours and moves others to the quarantine.
+    /// Files whose name the trainer would take for the cache of a sample here, though they give it another size or were
+    /// made for who knows which model; `bake` removes those of ours and moves others to the quarantine.
     pub superseded: BTreeSet<PathBuf>,
     /// Problems of samples and files.
     pub problems: Vec<Problem>,

@@ -43,7 +43,8 @@ pub enum Place {
     Beside {
         /// Where it is written.
         path: PathBuf,
-        /// Taken instead of `path` if it exists: a name of earlier versions that the trainer still prefers.
+        /// A name of earlier versions that the trainer still prefers, whatever model it was made for: ours is taken
+        /// instead of `path`, another tool's is moved to the quarantine.
         older: Option<PathBuf>,
     },
     /// In the content-addressed store; the path follows from the key.

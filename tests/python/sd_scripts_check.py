@@ -1,9 +1,9 @@
 """Asks sd-scripts itself whether it would train from the latent caches beside a dataset's images, and whether they are right.
 
-    python sd_scripts_check.py --sd-scripts DIR --model sdxl|sd15|sd3|flux --vae FILE --config dataset.toml
-    python sd_scripts_check.py --sd-scripts DIR --model sdxl|sd15|sd3|flux --vae FILE --train-data-dir DIR --resolution 1024 --enable_bucket …
+    python sd_scripts_check.py --sd-scripts DIR --model MODEL --vae FILE --config dataset.toml
+    python sd_scripts_check.py --sd-scripts DIR --model MODEL --vae FILE --train-data-dir DIR --resolution 1024 --enable_bucket …
 
-Options it does not know (`--resolution`, `--flip_aug`, …) go to sd-scripts' own option parser. A relative `image_dir` in
+MODEL is sd15, sdxl, sd3, flux, chroma or lumina2. Options it does not know (`--resolution`, `--flip_aug`, …) go to sd-scripts' own option parser. A relative `image_dir` in
 the TOML is looked for beside the TOML. Needs a checkout of kohya-ss/sd-scripts 0.10.1 and what its library imports:
 
     pip install torch torchvision numpy pillow opencv-python-headless==4.10.0.84 diffusers==0.32.1 transformers==4.54.1 \\
@@ -32,9 +32,10 @@ from safetensors import safe_open
 
 TOLERANCE = 1e-3
 
-# How sd-scripts stores a latent: (z - shift) * scale. Only Flux's is scaled in the file (library/flux_models.py,
-# AutoEncoder.encode); the others are stored raw and scaled in training.
-STORED_SHIFT_SCALE = {"sd15": (0.0, 1.0), "sdxl": (0.0, 1.0), "sd3": (0.0, 1.0), "flux": (0.1159, 0.3611)}
+# How sd-scripts stores a latent: (z - shift) * scale. Only those of Flux's encoder, which Chroma and Lumina 2 share, are
+# scaled in the file (library/flux_models.py, AutoEncoder.encode); the others are stored raw and scaled in training.
+RAW, FLUX = (0.0, 1.0), (0.1159, 0.3611)
+STORED_SHIFT_SCALE = {"sd15": RAW, "sdxl": RAW, "sd3": RAW, "flux": FLUX, "chroma": FLUX, "lumina2": FLUX}
 
 # Names of the encoder's weights in original checkpoints and in older diffusers files -> diffusers' names today.
 KEY_RULES = [
@@ -125,7 +126,7 @@ class Trainer:
 
     def __init__(self, root, model):
         sys.path.insert(0, str(root))
-        from library import config_util, strategy_base, strategy_flux, strategy_sd, strategy_sd3, train_util
+        from library import config_util, strategy_base, strategy_flux, strategy_lumina, strategy_sd, strategy_sd3, train_util
 
         logging.disable(logging.INFO)
         self.config_util, self.train_util = config_util, train_util
@@ -134,6 +135,8 @@ class Trainer:
             "sdxl": lambda: strategy_sd.SdSdxlLatentsCachingStrategy(False, True, 1, False),
             "sd3": lambda: strategy_sd3.Sd3LatentsCachingStrategy(True, 1, False),
             "flux": lambda: strategy_flux.FluxLatentsCachingStrategy(True, 1, False),
+            "chroma": lambda: strategy_flux.FluxLatentsCachingStrategy(True, 1, False),
+            "lumina2": lambda: strategy_lumina.LuminaLatentsCachingStrategy(True, 1, False),
         }
         self.strategy = build[model]()
         strategy_base.LatentsCachingStrategy.set_strategy(self.strategy)
