@@ -18,6 +18,7 @@ mod onetrainer; // buckets of OneTrainer
 mod rebuild; // change one thing, count what is encoded
 mod resize; // golden pictures of OpenCV and Pillow
 mod sd_scripts; // artefacts beside those that sd-scripts wrote itself
+mod simpletuner; // its pixels, dataset lists, and what a bake leaves for it
 mod store; // the door, the index, lookups under damage
 mod support; // temporary datasets and the binary under test
 mod targets; // several trainers at once
