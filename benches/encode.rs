@@ -1,9 +1,10 @@
 //! Encoding on the CPU in f32: seconds a picture and peak memory, in the words that the rivals' scripts use.
 //!
 //! ```text
-//! cargo bench --bench encode -- [--vae FILE] [--size 512|1344x704]… [--runs 5] [--threads 2] [--input X --save OUT]
+//! cargo bench --bench encode -- [--vae FILE | --network sdxl|wan|hunyuan-image] [--size 512|1344x704]… [--runs 5]
+//!     [--threads 2] [--input X --save OUT]
 //! ```
-//! Without `--vae` the weights are random, laid out as SDXL's: the time does not depend on their values. Prints a JSON
+//! Without `--vae` the weights are random, laid out as SDXL's or the other network's: the time does not depend on them. Prints a JSON
 //! line for each size: best and median wall seconds, best processor seconds, and the peak of the resident memory while
 //! encoding (weights included, what the run before it needed too). `--input` takes the picture from the tensor `x`,
 //! (1, 3, H, W), of a safetensors file; `--save` writes the latent mean to one, as `mean`.
@@ -14,7 +15,7 @@ use prebake::recipe::Precision;
 use prebake::units::Size;
 use prebake::vae::device::{self, DeviceRequest};
 use prebake::vae::posterior::standard_normal;
-use prebake::vae::{Encoder, EncoderLayout, Weights};
+use prebake::vae::{Encoder, EncoderLayout, Network, Posterior, Weights};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 struct Options {
     vae: Option<PathBuf>,
+    network: String,
     sizes: Vec<Size>,
     runs: usize,
     threads: usize,
@@ -32,7 +34,8 @@ struct Options {
 
 impl Options {
     fn parse() -> Self {
-        let mut options = Self { vae: None, sizes: Vec::new(), runs: 5, threads: 2, input: None, save: None };
+        let mut options =
+            Self { vae: None, network: "sdxl".into(), sizes: Vec::new(), runs: 5, threads: 2, input: None, save: None };
         let mut args = std::env::args().skip(1);
         while let Some(flag) = args.next() {
             let mut value = || args.next().unwrap_or_else(|| panic!("{flag} needs a value"));
@@ -40,6 +43,7 @@ impl Options {
                 // cargo adds this one itself.
                 "--bench" => {}
                 "--vae" => options.vae = Some(value().into()),
+                "--network" => options.network = value(),
                 "--size" => options.sizes.push(parse_size(&value())),
                 "--runs" => options.runs = value().parse().expect("a number of runs"),
                 "--threads" => options.threads = value().parse().expect("a number of threads"),
@@ -64,7 +68,10 @@ fn parse_size(text: &str) -> Size {
 fn main() {
     let options = Options::parse();
     rayon::ThreadPoolBuilder::new().num_threads(options.threads).build_global().expect("the first pool");
-    let weights = options.vae.as_deref().map_or_else(random_weights, |path| Weights::open(path).expect("a VAE"));
+    let weights = match &options.vae {
+        Some(path) => Weights::open(path).expect("a VAE"),
+        None => random_weights(&layout(&options.network)),
+    };
     let device = device::open(&DeviceRequest::Cpu).expect("the CPU").devices.remove(0).device;
     let encoder = Encoder::new(&weights, &device, Precision::F32).expect("room for the weights");
     for &size in &options.sizes {
@@ -77,7 +84,7 @@ fn main() {
             wall.push(start.elapsed().as_secs_f64());
             cpu.push(processor_seconds() - before);
             if let Some(path) = &options.save {
-                save(path, &posterior[0].mean, size);
+                save(path, &posterior[0]);
             }
         }
         println!("{}", line(size, &mut wall[1..], &mut cpu[1..]));
@@ -109,30 +116,63 @@ fn read_input(path: &Path) -> Vec<f32> {
     x.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-fn save(path: &Path, mean: &[f32], size: Size) {
-    let bytes: Vec<u8> = mean.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let (height, width) = (size.height as usize / 8, size.width as usize / 8);
-    let shape = vec![1, mean.len() / (height * width), height, width];
+fn save(path: &Path, posterior: &Posterior) {
+    let bytes: Vec<u8> = posterior.mean.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let shape = [&[1], &posterior.shape[..]].concat();
     let view = TensorView::new(Dtype::F32, shape, &bytes).expect("bytes fill it");
     safetensors::serialize_to_file([("mean", view)], None, path).expect("room for the latents");
 }
 
+/// The released encoder of a name.
+fn layout(network: &str) -> EncoderLayout {
+    match network {
+        "sdxl" => EncoderLayout::kl(&[128, 256, 512, 512], 2, 4, true),
+        "wan" => EncoderLayout { network: Network::Wan, ..EncoderLayout::kl(&[96, 192, 384, 384], 2, 16, true) },
+        "hunyuan-image" => EncoderLayout {
+            network: Network::HunyuanImage,
+            ..EncoderLayout::kl(&[128, 256, 512, 512, 1024, 1024], 2, 64, false)
+        },
+        other => panic!("unknown network {other}"),
+    }
+}
+
+/// A name by which the file tells its network: HunyuanImage's is known by its shapes, Wan's by one norm.
+fn file_name(layout: &EncoderLayout, name: &str) -> String {
+    let original = |name: &str| name.replace("down_blocks", "down").replace("resnets", "block");
+    match layout.network {
+        Network::Kl => name.to_owned(),
+        Network::HunyuanImage => original(name).replace("downsamplers.0", "downsample"),
+        Network::Wan => wan_name(name, layout.layers_per_block),
+    }
+}
+
+/// Wan's name in diffusers: all resnets and downsamplers in one row.
+fn wan_name(name: &str, layers: usize) -> String {
+    let parts: Vec<&str> = name.split('.').collect();
+    let index = |text: &str| text.parse::<usize>().expect("an index");
+    match parts.as_slice() {
+        ["encoder", "down_blocks", level, "resnets", layer, "norm1", _] if *level == "0" => {
+            format!("encoder.down_blocks.{layer}.norm1.gamma")
+        }
+        ["encoder", "down_blocks", level, "resnets", layer, rest @ ..] => {
+            format!("encoder.down_blocks.{}.{}", index(level) * (layers + 1) + index(layer), rest.join("."))
+        }
+        ["encoder", "down_blocks", level, "downsamplers", "0", "conv", rest] => {
+            format!("encoder.down_blocks.{}.resample.1.{rest}", index(level) * (layers + 1) + layers)
+        }
+        _ => name.to_owned(),
+    }
+}
+
 /// An encoder whose weights keep activations near one: normal, divided by the root of the inputs that they sum over.
-fn random_weights() -> Weights {
-    let layout = EncoderLayout {
-        block_out_channels: vec![128, 256, 512, 512],
-        layers_per_block: 2,
-        latent_channels: 4,
-        quant_conv: true,
-        mid_attention: true,
-    };
+fn random_weights(layout: &EncoderLayout) -> Weights {
     let tensors = layout.tensors().into_iter().map(|(name, shape)| {
         let fan_in: usize = shape[1..].iter().product();
         let noise = standard_normal(blake3::hash(name.as_bytes()).as_bytes(), shape.iter().product());
         let bytes: Vec<u8> = noise.iter().flat_map(|v| (v / (fan_in as f32).sqrt()).to_le_bytes()).collect();
         (name, shape, bytes)
     });
-    let tensors: Vec<_> = tensors.collect();
+    let tensors: Vec<_> = tensors.map(|(name, shape, bytes)| (file_name(layout, &name), shape, bytes)).collect();
     let views = tensors
         .iter()
         .map(|(name, shape, bytes)| (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("bytes fill it")));

@@ -12,6 +12,7 @@ mod diffusion_pipe; // buckets of diffusion-pipe
 mod hazards; // awkward files and folders through the scan
 mod layering; // imports hold to the picture in docs/ARCHITECTURE.md
 mod listed; // images that a description names one by one
+mod made_weights; // tiny encoders whose weights follow from names
 mod memory; // what an encode keeps resident, against the formula
 mod musubi; // its buckets, and what a bake leaves for it
 mod onetrainer; // buckets of OneTrainer

@@ -30,7 +30,7 @@ fn photo(name: &str, stored: Size, size: Size) -> Vec<f32> {
 /// untiled mean, and its greatest absolute value.
 fn tiling_error(encoder: &Encoder, pixels: &[f32], size: Size, side: u32) -> (f64, f64) {
     let whole = encoder.encode(&[pixels], size).unwrap().remove(0);
-    let tiling = Tiling::new(size, side);
+    let tiling = Tiling::new(size, side, 8);
     let encoded = |rect| encoder.encode(&[&cut(pixels, size, rect)], tiling.tile()).unwrap().remove(0);
     let tiled = tiling.blend(&tiling.rects().into_iter().map(encoded).collect::<Vec<_>>());
     let (n, mean) = (whole.mean.len() as f64, |v: f64| v / whole.mean.len() as f64);

@@ -190,12 +190,15 @@ fn the_identity_is_that_of_the_weights_whatever_the_file() {
         assert_eq!(*identity, identities[0].1, "{style}");
         assert_eq!(identity.to_hex(), SDXL_TINY, "part of every key: bump KEY_VERSION when the identity changes");
     }
-    for tiny in ["tiny4", "tiny16"] {
+    for (tiny, pinned) in [("tiny4", TINY4), ("tiny16", TINY16)] {
         let identity = |style| Weights::open(&data(&format!("{tiny}_{style}_f16"))).unwrap().identity().unwrap();
         assert_eq!(identity("ldm"), identity("diffusers"), "{tiny} as sd-scripts converted it");
+        assert_eq!(identity("ldm").to_hex(), pinned);
     }
 }
 
+const TINY4: &str = "e2281158093b0ba7e571bc4693b25543e9074c2524dcb956194bbc608d584b0d";
+const TINY16: &str = "85e22225303815af50bd362096131714bda0bcab9ee8d78410bcfe0fa9e33b7c";
 const SDXL_TINY: &str = "9a3d281239cd1a8c24f47790f0dfeedfcd549c94366fb061a921658910a2aeb4";
 
 #[test]
@@ -228,7 +231,8 @@ fn full_checkpoints_name_their_family_and_bare_ones_do_not() {
         assert_eq!(Weights::open(&path).unwrap().family(), expected, "{style}");
     }
     let flux = Weights::open(&data("flux_tiny_f16")).unwrap().family();
-    assert_eq!(flux, DetectedFamily::Ambiguous { candidates: &[Family::Sd3, Family::Flux], default: Family::Flux });
+    let candidates = &[Family::Sd3, Family::Flux, Family::Chroma, Family::Lumina2, Family::ZImage];
+    assert_eq!(flux, DetectedFamily::Ambiguous { candidates, default: Family::Flux });
 }
 
 /// Two different pictures of 64×64, and the encoder of the tiny SDXL VAE.
@@ -332,7 +336,7 @@ fn files_without_a_usable_encoder_say_what_is_wrong() {
     assert_eq!(
         refused(&|t| t.retain(|name, _| name == "quant_conv.bias")),
         "holds no VAE encoder: looked for `encoder.conv_in.weight`, `first_stage_model.encoder.conv_in.weight`, \
-         `vae.encoder.conv_in.weight`"
+         `vae.encoder.conv_in.weight`, and Wan's `encoder.conv1.weight`"
     );
     assert_eq!(refused(&|t| drop(t.remove(key))), "tensor `encoder.conv_in.bias` is missing");
     assert_eq!(

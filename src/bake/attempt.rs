@@ -160,9 +160,9 @@ impl Pass {
 
 /// One posterior a picture as `step` says, or the error and how many pieces were in the call that failed.
 fn attempt(run: &mut Run<'_>, batch: &[&[f32]], size: Size, step: &Step) -> Result<Vec<Posterior>, (Error, usize)> {
-    match step.tile {
+    match step.tiling(size) {
         None => call(run, batch, size),
-        Some(side) => batch.iter().map(|pixels| in_tiles(run, pixels, &Tiling::new(size, side), size, step)).collect(),
+        Some(tiling) => batch.iter().map(|pixels| in_tiles(run, pixels, &tiling, size, step)).collect(),
     }
 }
 

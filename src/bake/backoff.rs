@@ -80,13 +80,7 @@ mod tests {
     use crate::vae::EncoderLayout;
 
     fn backoff(tile: Tile, cache_batch: usize) -> Backoff {
-        let layout = EncoderLayout {
-            block_out_channels: vec![32, 64, 128, 128],
-            layers_per_block: 1,
-            latent_channels: 4,
-            quant_conv: true,
-            mid_attention: true,
-        };
+        let layout = EncoderLayout::kl(&[32, 64, 128, 128], 1, 4, true);
         let (precision, cache_batch) = (Precision::Bf16, Some(cache_batch));
         Backoff::new(Budget { layout, precision, one_by_one: false, available: None, cache_batch, tile })
     }

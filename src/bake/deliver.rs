@@ -8,9 +8,10 @@ use super::write::{Finished, MadeEntry, needs_encoder};
 use crate::containers::Array;
 use crate::plan::PlannedEntry;
 use crate::problem::{Kind, Problem};
-use crate::recipe::{EntryKind, Posterior, Ran, Stored};
+use crate::recipe::{EntryKind, Posterior, Ran};
 use crate::trainers::WantedEntry;
 use crate::units::Size;
+use crate::vae::space;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -49,7 +50,7 @@ impl<'a> Delivery<'a> {
 
     /// Stores a loss mask, (H, W) in [0, 1].
     pub(super) fn mask(&self, work: usize, mask: &[f32]) {
-        self.deliver(work, EntryKind::AlphaMask, None, |_| mask.to_vec());
+        self.deliver(work, EntryKind::AlphaMask, None, |_| Ok(mask.to_vec()));
     }
 
     /// Stores what `device` made of a picture.
@@ -68,12 +69,17 @@ impl<'a> Delivery<'a> {
             tally.retried_f32.extend(ran.f32_retry.then_some(path));
         });
         let posterior = &encoded.posterior;
-        let values = |entry: &PlannedEntry| match entry.wanted.inputs.encode.as_ref().map(|encode| encode.posterior) {
-            Some(Posterior::Sample { .. }) => {
-                let key = entry.key.expect("an entry without a key is never made: bake asks for weights first");
-                posterior.sample(&key.0)
-            }
-            _ => posterior.mean.clone(),
+        let norm = self.bake.engines.iter().find_map(|engine| engine.batch_norm());
+        let values = |entry: &PlannedEntry| {
+            let inputs = &entry.wanted.inputs;
+            let latent = match inputs.encode.as_ref().map(|encode| encode.posterior) {
+                Some(Posterior::Sample { .. }) => {
+                    let key = entry.key.expect("an entry without a key is never made: bake asks for weights first");
+                    posterior.sample(&key.0)
+                }
+                _ => posterior.mean.clone(),
+            };
+            space::put(inputs.stored.space, latent, posterior.shape, norm)
         };
         self.deliver(work, kind, Some(&ran), values);
     }
@@ -109,20 +115,34 @@ impl<'a> Delivery<'a> {
     }
 
     /// Stores the values of one kind in every entry of the work that wants it.
-    fn deliver(&self, work: usize, kind: EntryKind, ran: Option<&Ran>, values: impl Fn(&PlannedEntry) -> Vec<f32>) {
+    fn deliver(
+        &self,
+        work: usize,
+        kind: EntryKind,
+        ran: Option<&Ran>,
+        values: impl Fn(&PlannedEntry) -> Result<Vec<f32>, String>,
+    ) {
         let how = if needs_encoder(kind) { Made::Encoded } else { Made::Computed };
         for &(id, _) in self.works[work].outputs.iter().filter(|(_, k)| *k == kind) {
             let entry = &self.bake.plan.artefacts[id.artefact].entries[id.entry];
-            let array = stored_array(&entry.wanted, values(entry));
-            if array.has_non_finite() {
-                let message = format!("its latents do not fit into {}", array.dtype.name());
-                let problem = Problem::error(self.path_of(work), Kind::Nan, message).with_hint("--store-dtype f32");
-                self.outcome.fail(id, problem);
-                self.arrive(work, id, None);
-            } else {
-                self.arrive(work, id, Some(MadeEntry { entry: id.entry, array, ran: ran.cloned(), how }));
+            match self.array(work, entry, values(entry)) {
+                Ok(array) => self.arrive(work, id, Some(MadeEntry { entry: id.entry, array, ran: ran.cloned(), how })),
+                Err(problem) => {
+                    self.outcome.fail(id, problem);
+                    self.arrive(work, id, None);
+                }
             }
         }
+    }
+
+    fn array(&self, work: usize, entry: &PlannedEntry, values: Result<Vec<f32>, String>) -> Result<Array, Problem> {
+        let wrong = |why| Problem::error(self.path_of(work), Kind::Damaged, format!("cannot be stored: {why}"));
+        let array = stored_array(&entry.wanted, values.map_err(wrong)?);
+        if array.has_non_finite() {
+            let message = format!("its latents do not fit into {}", array.dtype.name());
+            return Err(Problem::error(self.path_of(work), Kind::Nan, message).with_hint("--store-dtype f32"));
+        }
+        Ok(array)
     }
 
     fn path_of(&self, work: usize) -> String {
@@ -153,10 +173,10 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// The tensor as it is stored: shifted and scaled in f32, then rounded to its dtype.
+/// The tensor as it is stored: `values`, in their space, shifted and scaled in f32, then rounded to its dtype.
 pub(super) fn stored_array(wanted: &WantedEntry, mut values: Vec<f32>) -> Array {
     let stored = wanted.inputs.stored;
-    if stored != Stored::raw(stored.dtype) {
+    if (stored.shift, stored.scale) != (0.0, 1.0) {
         let (shift, scale) = (stored.shift as f32, stored.scale as f32);
         values.iter_mut().for_each(|value| *value = scale * (*value - shift));
     }

@@ -7,12 +7,13 @@ use super::deliver::Delivery;
 use super::prepare::{self, prepare};
 use super::queue::{Queue, Seat};
 use super::tally::Outcome;
-use super::work::Work;
+use super::work::{EntryId, Work};
 use super::write::{needs_encoder, with_writers};
 use crate::error::{Error, Result};
 use crate::pipeline::{self, Limits};
-use crate::recipe::Precision;
+use crate::recipe::{Precision, Space};
 use crate::units::Size;
+use crate::vae::space::BatchNorm;
 use crate::vae::{self, Encoder, Weights};
 use candle_core::Device;
 use std::sync::{Arc, OnceLock};
@@ -38,6 +39,11 @@ pub trait Encode: Sync {
 
     /// `cpu`, `cuda:0` …
     fn device_name(&self) -> &str;
+
+    /// The batch norm that comes with the encoder; most have none.
+    fn batch_norm(&self) -> Option<&BatchNorm> {
+        None
+    }
 }
 
 /// The VAE encoder on a device, with an f32 twin made when first needed.
@@ -48,6 +54,7 @@ pub struct Engine {
     precision: Precision,
     encoder: Encoder,
     exact: OnceLock<Encoder>,
+    batch_norm: Option<BatchNorm>,
 }
 
 impl Engine {
@@ -58,7 +65,8 @@ impl Engine {
     pub fn new(weights: impl Into<Arc<Weights>>, device: Device, name: String, precision: Precision) -> Result<Self> {
         let weights = weights.into();
         let encoder = Encoder::new(&weights, &device, precision)?;
-        Ok(Self { weights, device, name, precision, encoder, exact: OnceLock::new() })
+        let batch_norm = weights.batch_norm();
+        Ok(Self { weights, device, name, precision, encoder, exact: OnceLock::new(), batch_norm })
     }
 }
 
@@ -86,6 +94,10 @@ impl Encode for Engine {
     fn device_name(&self) -> &str {
         &self.name
     }
+
+    fn batch_norm(&self) -> Option<&BatchNorm> {
+        self.batch_norm.as_ref()
+    }
 }
 
 /// Runs all works through workers, devices and writers.
@@ -100,6 +112,7 @@ pub(super) fn encode_all(bake: &Bake<'_>, works: &[Work], outcome: &Outcome) -> 
     if latents && bake.engines.is_empty() {
         return Err(Error::usage("there is something to encode but no VAE", "--vae FILE"));
     }
+    ensure_statistics(bake, works)?;
     bake.progress.stage("bake", Some(works.len() as u64));
     with_writers(bake, outcome, |send| {
         let delivery = Delivery::new(bake, works, outcome, send);
@@ -114,6 +127,18 @@ pub(super) fn encode_all(bake: &Bake<'_>, works: &[Work], outcome: &Outcome) -> 
             collect(bake, works, &delivery, &|batch| queue.push(batch));
         });
     })
+}
+
+/// Refuses to encode for hours what cannot be stored in the end.
+fn ensure_statistics(bake: &Bake<'_>, works: &[Work]) -> Result<()> {
+    let stored = |id: EntryId| bake.plan.artefacts[id.artefact].entries[id.entry].wanted.inputs.stored;
+    let asked = works.iter().flat_map(|work| &work.outputs).any(|(id, _)| stored(*id).space == Space::BatchNormed);
+    if !asked || bake.engines.iter().all(|engine| engine.batch_norm().is_some()) {
+        return Ok(());
+    }
+    let message = "the VAE file has no batch norm statistics (`bn.running_mean`, `bn.running_var`), and these caches hold \
+                   normalised latents";
+    Err(Error::usage(message, "use the VAE file that comes with Flux.2"))
 }
 
 /// Decodes on the workers, and hands the batches on in order.

@@ -2,7 +2,7 @@
 
 use super::cpu::{load, store};
 use super::gemm::{Group, PANEL, Panels, Sums, accumulate, in_groups};
-use super::norm::{Moments, measure, merge_parts};
+use super::moments::{Moments, measure, merge_parts};
 use super::{Cpu, Shape};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;

@@ -13,6 +13,7 @@ mod attention;
 mod cpu;
 mod direct;
 mod gemm;
+mod moments;
 mod norm;
 #[cfg(test)]
 mod plain;
@@ -20,6 +21,7 @@ mod plain;
 mod samples;
 mod scratch;
 mod silu;
+mod unshuffle;
 mod winograd;
 
 pub(crate) use aligned::Aligned;
@@ -27,7 +29,9 @@ pub(crate) use attention::attend;
 pub(crate) use cpu::Cpu;
 pub(crate) use direct::{Direct, Window};
 pub(crate) use gemm::Panels;
-pub(crate) use norm::{Affine, Moments, normalise};
+pub(crate) use moments::Moments;
+pub(crate) use norm::{Affine, Norm, Rms, normalise};
+pub(crate) use unshuffle::{add_means, unshuffle};
 pub(crate) use winograd::{Normed, Stride, Winograd, working_bytes};
 
 /// Rows, columns and channels of a picture.

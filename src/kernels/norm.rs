@@ -1,85 +1,30 @@
-//! Group normalisation: moments of channels as they are written, and the affine map that they amount to.
+//! Normalisation: of groups of channels by their moments, or of each pixel by itself.
 
 use super::cpu::{load, store};
+use super::moments::Moments;
 use super::silu::silu;
 use super::{Aligned, Cpu};
-use pulp::bytemuck::cast_slice;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 /// Pixels that one task normalises.
 const PIXELS_A_TASK: usize = 1024;
 
-/// Count, mean and sum of squared deviations from it.
-///
-/// Mergeable in f64 (Chan, Golub and LeVeque 1979). Sums of squares would lose the variance of a plain sky, whose
-/// mean is a thousand times its deviation.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Moments {
-    pub(crate) count: f64,
-    pub(crate) mean: f64,
-    pub(crate) deviations: f64,
+/// A norm that is ready to be applied to an activation.
+pub(crate) enum Norm<'a> {
+    /// A group norm whose statistics are known.
+    Affine(Affine),
+    /// Each pixel by its own root mean square.
+    Rms(&'a Rms),
 }
 
-impl Moments {
-    /// The moments of both sets of values together.
-    pub(crate) fn merge(self, other: Self) -> Self {
-        let count = self.count + other.count;
-        if count == 0.0 {
-            return self;
-        }
-        let apart = other.mean - self.mean;
-        Self {
-            count,
-            mean: self.mean + apart * other.count / count,
-            deviations: self.deviations + other.deviations + apart * apart * self.count * other.count / count,
-        }
-    }
-}
-
-/// The moments of `channels` channels of a picture out of those of its parts, merged in order.
-pub(super) fn merge_parts(parts: &[Vec<Moments>], channels: usize) -> Vec<Moments> {
-    let mut all = vec![Moments::default(); channels];
-    for part in parts {
-        all.iter_mut().zip(part).for_each(|(all, part)| *all = all.merge(*part));
-    }
-    all
-}
-
-/// Merges into `moments` those of each channel over `segments`, runs of whole pixels of `channels` values.
-///
-/// Differences from the first pixel are summed in f32, a few hundred at most, which loses nothing that f32 activations
-/// have; a segment should have at most 64 pixels or so.
-#[inline(always)]
-pub(super) fn measure<'a, S: Simd>(
-    simd: S,
-    segments: impl Iterator<Item = &'a [f32]> + Clone,
-    moments: &mut [Moments],
-) {
-    let channels = moments.len();
-    for (index, moments) in moments.chunks_mut(S::F32_LANES).enumerate() {
-        let here = index * S::F32_LANES..index * S::F32_LANES + moments.len();
-        let Some(pivot) = segments.clone().find(|segment| !segment.is_empty()) else { return };
-        let pivot = load(simd, &pivot[here.clone()]);
-        let zero = simd.splat_f32s(0.0);
-        let (mut count, mut sum, mut squares) = (0, zero, zero);
-        for segment in segments.clone() {
-            let (mut part, mut part_squares) = (zero, zero);
-            for pixel in segment.chunks_exact(channels) {
-                let difference = simd.sub_f32s(load(simd, &pixel[here.clone()]), pivot);
-                part = simd.add_f32s(part, difference);
-                part_squares = simd.mul_add_e_f32s(difference, difference, part_squares);
-            }
-            count += segment.len() / channels;
-            (sum, squares) = (simd.add_f32s(sum, part), simd.add_f32s(squares, part_squares));
-        }
-        let vectors = [pivot, sum, squares];
-        let lanes = cast_slice::<S::f32s, f32>(&vectors);
-        let of = |vector: usize, lane: usize| f64::from(lanes[vector * S::F32_LANES + lane]);
-        for (lane, moments) in moments.iter_mut().enumerate() {
-            let (count, mean) = (f64::from(count as u32), of(1, lane) / f64::from(count as u32));
-            let deviations = (of(2, lane) - count * mean * mean).max(0.0);
-            *moments = moments.merge(Moments { count, mean: of(0, lane) + mean, deviations });
+impl Norm<'_> {
+    /// Maps whole `pixels` to `out`, SiLU applied, each pixel filled up with zeros to whole vectors.
+    #[inline(always)]
+    pub(super) fn activate<S: Simd>(&self, simd: S, pixels: &[f32], out: &mut [S::f32s]) {
+        match self {
+            Self::Affine(affine) => affine.activate(simd, pixels, out),
+            Self::Rms(rms) => rms.activate(simd, pixels, out),
         }
     }
 }
@@ -95,9 +40,7 @@ impl Affine {
     /// The group norm of `weight.len()` channels in `groups` equal groups; `moments` are those of each channel.
     pub(crate) fn group_norm(moments: &[Moments], groups: usize, weight: &[f32], bias: &[f32], epsilon: f64) -> Self {
         let channels = weight.len();
-        // Kernels read whole vectors; 16 values are the widest.
-        let padded = channels.next_multiple_of(16);
-        let (mut scale, mut shift) = (Aligned::zeroed(padded), Aligned::zeroed(padded));
+        let (mut scale, mut shift) = (Aligned::zeroed(padded(channels)), Aligned::zeroed(padded(channels)));
         let each = channels / groups;
         for (group, moments) in moments.chunks_exact(each).enumerate() {
             let all = moments.iter().fold(Moments::default(), |all, one| all.merge(*one));
@@ -111,9 +54,8 @@ impl Affine {
         Self { scale, shift, channels }
     }
 
-    /// Maps whole `pixels` to `out`, SiLU applied, each pixel filled up with zeros to whole vectors.
     #[inline(always)]
-    pub(super) fn activate<S: Simd>(&self, simd: S, pixels: &[f32], out: &mut [S::f32s]) {
+    fn activate<S: Simd>(&self, simd: S, pixels: &[f32], out: &mut [S::f32s]) {
         let vectors = self.channels.div_ceil(S::F32_LANES);
         let (scale, shift) = (S::as_simd_f32s(&self.scale).0, S::as_simd_f32s(&self.shift).0);
         for (pixel, out) in pixels.chunks_exact(self.channels).zip(out.chunks_exact_mut(vectors)) {
@@ -129,47 +71,119 @@ impl Affine {
     }
 }
 
-/// Maps every pixel of `x`, (pixels, channels), to `out` of the same shape.
-pub(crate) fn normalise(cpu: Cpu, x: &[f32], affine: &Affine, out: &mut [f32]) {
-    struct Map<'a>(&'a [f32], &'a Affine, &'a mut [f32]);
+/// x · gamma / the root of the mean of x² over a pixel's channels: PyTorch's `normalize` times √C, with its floor under
+/// the root of the sum.
+pub(crate) struct Rms {
+    /// √C · gamma, filled up with zeros.
+    scale: Aligned,
+    channels: usize,
+}
+
+impl Rms {
+    /// The least root of a sum of squares that is divided by (`torch.nn.functional.normalize`'s `eps`).
+    const FLOOR: f32 = 1e-12;
+
+    /// For `gamma.len()` channels.
+    pub(crate) fn new(gamma: &[f32]) -> Self {
+        let channels = gamma.len();
+        let mut scale = Aligned::zeroed(padded(channels));
+        let root = (channels as f64).sqrt();
+        scale.iter_mut().zip(gamma).for_each(|(scale, gamma)| *scale = (root * f64::from(*gamma)) as f32);
+        Self { scale, channels }
+    }
+
+    /// What the values of `pixel` are multiplied with before [`Rms::scale`].
+    #[inline(always)]
+    fn factor<S: Simd>(simd: S, pixel: &[f32]) -> S::f32s {
+        let (whole, rest) = S::as_simd_f32s(pixel);
+        let rest = if rest.is_empty() { simd.splat_f32s(0.0) } else { load(simd, rest) };
+        let mut sum = simd.mul_f32s(rest, rest);
+        for value in whole {
+            sum = simd.mul_add_e_f32s(*value, *value, sum);
+        }
+        // Not `max`, which would take the floor for a NaN.
+        let root = simd.reduce_sum_f32s(sum).sqrt();
+        simd.splat_f32s(1.0 / if root < Self::FLOOR { Self::FLOOR } else { root })
+    }
+
+    #[inline(always)]
+    fn activate<S: Simd>(&self, simd: S, pixels: &[f32], out: &mut [S::f32s]) {
+        let vectors = self.channels.div_ceil(S::F32_LANES);
+        let scale = S::as_simd_f32s(&self.scale).0;
+        for (pixel, out) in pixels.chunks_exact(self.channels).zip(out.chunks_exact_mut(vectors)) {
+            let factor = Self::factor(simd, pixel);
+            let (whole, rest) = S::as_simd_f32s(pixel);
+            for ((out, value), scale) in out.iter_mut().zip(whole).zip(scale) {
+                *out = silu(simd, simd.mul_f32s(simd.mul_f32s(*value, factor), *scale));
+            }
+            if !rest.is_empty() {
+                let value = simd.mul_f32s(load(simd, rest), factor);
+                out[vectors - 1] = silu(simd, simd.mul_f32s(value, scale[vectors - 1]));
+            }
+        }
+    }
+}
+
+/// Channels filled up to whole vectors, of which 16 values are the widest: kernels read no less.
+fn padded(channels: usize) -> usize {
+    channels.next_multiple_of(16)
+}
+
+/// Norms every pixel of `x`, (pixels, channels), to `out` of the same shape; no SiLU.
+pub(crate) fn normalise(cpu: Cpu, x: &[f32], norm: &Norm, out: &mut [f32]) {
+    struct Map<'a>(&'a [f32], &'a Norm<'a>, &'a mut [f32]);
     impl WithSimd for Map<'_> {
         type Output = ();
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) {
-            let Self(x, affine, out) = self;
-            let (scale, shift) = (S::as_simd_f32s(&affine.scale).0, S::as_simd_f32s(&affine.shift).0);
-            for (x, out) in x.chunks_exact(affine.channels).zip(out.chunks_exact_mut(affine.channels)) {
-                for (c, (x, out)) in x.chunks(S::F32_LANES).zip(out.chunks_mut(S::F32_LANES)).enumerate() {
-                    store(simd, out, simd.mul_add_e_f32s(load(simd, x), scale[c], shift[c]));
+            let Self(x, norm, out) = self;
+            match norm {
+                Norm::Affine(affine) => {
+                    let (scale, shift) = (S::as_simd_f32s(&affine.scale).0, S::as_simd_f32s(&affine.shift).0);
+                    let map = |_, c: usize, x| simd.mul_add_e_f32s(x, scale[c], shift[c]);
+                    map_pixels(simd, x, affine.channels, out, |_| (), map);
+                }
+                Norm::Rms(rms) => {
+                    let scale = S::as_simd_f32s(&rms.scale).0;
+                    let map = |factor, c: usize, x| simd.mul_f32s(simd.mul_f32s(x, factor), scale[c]);
+                    map_pixels(simd, x, rms.channels, out, |pixel| Rms::factor(simd, pixel), map);
                 }
             }
         }
     }
-    let task = PIXELS_A_TASK * affine.channels;
-    x.par_chunks(task).zip(out.par_chunks_mut(task)).for_each(|(x, out)| cpu.run(Map(x, affine, out)));
+    let channels = match norm {
+        Norm::Affine(affine) => affine.channels,
+        Norm::Rms(rms) => rms.channels,
+    };
+    let task = PIXELS_A_TASK * channels;
+    x.par_chunks(task).zip(out.par_chunks_mut(task)).for_each(|(x, out)| cpu.run(Map(x, norm, out)));
+}
+
+/// Writes `map(of(pixel), index, vector)` of each vector of each pixel.
+#[inline(always)]
+fn map_pixels<S: Simd, T: Copy>(
+    simd: S,
+    x: &[f32],
+    channels: usize,
+    out: &mut [f32],
+    of: impl Fn(&[f32]) -> T,
+    map: impl Fn(T, usize, S::f32s) -> S::f32s,
+) {
+    for (x, out) in x.chunks_exact(channels).zip(out.chunks_exact_mut(channels)) {
+        let of = of(x);
+        for (c, (x, out)) in x.chunks(S::F32_LANES).zip(out.chunks_mut(S::F32_LANES)).enumerate() {
+            store(simd, out, map(of, c, load(simd, x)));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::moments::tests::measured;
     use crate::kernels::plain;
     use crate::kernels::samples::{far, values, widen};
     use proptest::prelude::*;
-
-    fn measured(cpu: Cpu, x: &[f32], channels: usize) -> Vec<Moments> {
-        struct Measure<'a>(&'a [f32], usize);
-        impl WithSimd for Measure<'_> {
-            type Output = Vec<Moments>;
-            #[inline(always)]
-            fn with_simd<S: Simd>(self, simd: S) -> Vec<Moments> {
-                let mut moments = vec![Moments::default(); self.1];
-                measure(simd, self.0.chunks(64 * self.1), &mut moments);
-                moments
-            }
-        }
-        let parts: Vec<_> = x.chunks(256 * channels).map(|part| cpu.run(Measure(part, channels))).collect();
-        merge_parts(&parts, channels)
-    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
@@ -187,24 +201,31 @@ mod tests {
             for cpu in Cpu::all() {
                 let affine = Affine::group_norm(&measured(cpu, &x, channels), groups, &weight, &bias, 1e-3);
                 let mut out = vec![0.0; x.len()];
-                normalise(cpu, &x, &affine, &mut out);
+                normalise(cpu, &x, &Norm::Affine(affine), &mut out);
                 prop_assert!(far(&out, &expected) < 2e-5, "{cpu:?}: {}", far(&out, &expected));
+            }
+        }
+
+        #[test]
+        fn an_rms_norm_equals_its_plain_twin(pixels in 1usize..300, channels in 1usize..70, seed: u64) {
+            let (mut x, gamma) = (values(seed, pixels * channels), values(seed + 1, channels));
+            x[..channels].fill(0.0);
+            let expected = plain::rms_norm(&widen(&x), &gamma);
+            for cpu in Cpu::all() {
+                let rms = Rms::new(&gamma);
+                let mut out = vec![f32::NAN; x.len()];
+                normalise(cpu, &x, &Norm::Rms(&rms), &mut out);
+                prop_assert!(far(&out, &expected) < 1e-6, "{cpu:?}: {}", far(&out, &expected));
             }
         }
     }
 
-    /// A plain sky with a faint gradient: one f32 sum over it, or a difference of two sums, goes wrong in four digits.
     #[test]
-    fn the_moments_of_a_large_plain_surface_keep_their_digits() {
-        let channels = 3;
-        let x: Vec<f32> = (0..512 * 512 * channels).map(|i| 0.9 + 1e-3 * ((i / channels % 97) as f32 / 97.0)).collect();
-        let expected = plain::moments(&widen(&x), channels);
+    fn a_pixel_that_is_not_finite_stays_so() {
         for cpu in Cpu::all() {
-            for (moments, (mean, variance)) in measured(cpu, &x, channels).iter().zip(&expected) {
-                assert!((moments.mean - mean).abs() < 1e-9, "{cpu:?}: {} for {mean}", moments.mean);
-                let ratio = moments.deviations / moments.count / variance;
-                assert!((ratio - 1.0).abs() < 1e-5, "{cpu:?}: {ratio}");
-            }
+            let mut out = [0.0; 6];
+            normalise(cpu, &[1.0, f32::NAN, 2.0, 1e30, 1.0, 1.0], &Norm::Rms(&Rms::new(&[1.0; 3])), &mut out);
+            assert!(out[..3].iter().all(|value| value.is_nan()), "{cpu:?}: {out:?}");
         }
     }
 }

@@ -62,6 +62,16 @@ pub(super) fn group_norm(x: &[f64], groups: usize, weight: &[f32], bias: &[f32],
     out
 }
 
+/// Each pixel over its own root mean square, times `gamma`; 0 where a pixel is 0.
+pub(super) fn rms_norm(x: &[f64], gamma: &[f32]) -> Vec<f64> {
+    let channels = gamma.len();
+    let pixel = |pixel: &[f64]| {
+        let root = pixel.iter().map(|value| value * value).sum::<f64>().sqrt().max(1e-12) / (channels as f64).sqrt();
+        pixel.iter().zip(gamma).map(|(value, gamma)| value / root * f64::from(*gamma)).collect::<Vec<_>>()
+    };
+    x.chunks_exact(channels).flat_map(pixel).collect()
+}
+
 pub(super) fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }

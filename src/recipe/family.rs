@@ -168,10 +168,46 @@ impl Family {
         Stored { dtype, shift, scale, space }
     }
 
+    /// Pixels that an element of a latent spans in each direction as `stored` has it: sides are multiples of it.
+    pub const fn stride(self, stored: Stored) -> u32 {
+        self.autoencoder().stride() * stored.space.patch()
+    }
+
     /// Shape of a latent of a picture of `size` as `stored` has it: (C, H, W).
     pub const fn latent_shape(self, stored: Stored, size: Size) -> [usize; 3] {
         let (channels, stride) = (self.autoencoder().channels(), self.autoencoder().stride());
         let (h, w) = ((size.height / stride) as usize, (size.width / stride) as usize);
         stored.space.shape([channels, h, w])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_patched_needs_twice_the_stride() {
+        let scaled = |family: Family| (family.scaled(Dtype::F32).space, family.stride(family.scaled(Dtype::F32)));
+        assert_eq!(scaled(Family::Flux2), (Space::BatchNormed, 16));
+        assert_eq!(scaled(Family::QwenImage), (Space::Wan, 8));
+        assert_eq!(scaled(Family::HunyuanImage), (Space::Affine, 32));
+        assert_eq!(Family::Flux2.stride(Stored::raw(Dtype::F32)), 8);
+    }
+
+    #[test]
+    fn a_latent_has_the_shape_that_its_space_gives_it() {
+        let size = Size::new(96, 64);
+        let shape = |family: Family, stored| family.latent_shape(stored, size);
+        assert_eq!(shape(Family::Flux2, Family::Flux2.scaled(Dtype::F32)), [128, 4, 6]);
+        assert_eq!(shape(Family::Flux2, Stored::raw(Dtype::F32)), [32, 8, 12]);
+        assert_eq!(shape(Family::HunyuanImage, Family::HunyuanImage.scaled(Dtype::F32)), [64, 2, 3]);
+        assert_eq!(shape(Family::Anima, Family::Anima.scaled(Dtype::F32)), [16, 8, 12]);
+    }
+
+    #[test]
+    fn names_are_those_that_receipts_have() {
+        for family in Family::ALL {
+            assert_eq!(serde_json::to_value(family).unwrap(), family.name());
+        }
     }
 }

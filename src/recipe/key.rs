@@ -93,6 +93,14 @@ impl Space {
         }
     }
 
+    /// Latents that an element of it spans in each direction.
+    pub const fn patch(self) -> u32 {
+        match self {
+            Self::BatchNormed => 2,
+            Self::Affine | Self::Wan => 1,
+        }
+    }
+
     fn is_affine(&self) -> bool {
         *self == Self::Affine
     }

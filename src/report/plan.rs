@@ -100,7 +100,7 @@ impl<'a> PlanReport<'a> {
         let Some(budget) = self.budget else { return Vec::new() };
         let sizes: BTreeSet<(u64, Size)> = self.plan.buckets.iter().map(|row| (row.reso.area(), row.reso)).collect();
         let row = |(area, size): (u64, Size)| {
-            let Step { tile, piece, batch, peak_bytes } = budget.planned(size);
+            let Step { tile, piece, batch, peak_bytes, .. } = budget.planned(size);
             json!({
                 "area": area,
                 "bucket": size,

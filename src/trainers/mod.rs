@@ -20,7 +20,7 @@ use crate::dataset::{Image, Probe};
 use crate::error::{Error, Result};
 use crate::hash::EncoderId;
 use crate::problem::{Kind, Problem};
-use crate::recipe::{EntryKind, Family, KeyInputs, PixelRecipe, Recipe, Resample, Target};
+use crate::recipe::{EntryKind, Family, KeyInputs, PixelRecipe, Recipe, Resample, Stored, Target};
 use crate::units::Size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -231,7 +231,15 @@ fn area_or_lanczos(source: Size, resized: Size) -> Resample {
 
 /// Latents are whole only where bucket sides are multiples of the encoder's stride.
 fn ensure_whole_latents(family: Family, step: Option<u32>, fixed: Option<Size>) -> Result<()> {
-    let stride = family.autoencoder().stride();
+    ensure_multiples(family, family.autoencoder().stride(), step, fixed)
+}
+
+/// The same for latents as they are `stored`, of which an element may span a patch.
+fn ensure_whole_stored(family: Family, stored: Stored, step: Option<u32>, fixed: Option<Size>) -> Result<()> {
+    ensure_multiples(family, family.stride(stored), step, fixed)
+}
+
+fn ensure_multiples(family: Family, stride: u32, step: Option<u32>, fixed: Option<Size>) -> Result<()> {
     let wrong = |what: String| {
         let message = format!("{what}: latents of {} need multiples of {stride} pixels", family.name());
         Error::usage(message, format!("use a multiple of {stride}"))

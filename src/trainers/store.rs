@@ -49,7 +49,8 @@ impl Store {
         let max_area = recipe.max_area.unwrap_or(resolution.area());
         let buckets = recipe.buckets.or(said.buckets).unwrap_or(true);
         let step = recipe.bucket_step.or(said.bucket_step).unwrap_or(family.bucket_step());
-        super::ensure_whole_latents(family, buckets.then_some(step), (!buckets).then_some(resolution))?;
+        let stored = Stored::raw(recipe.store_dtype.unwrap_or(Dtype::F32));
+        super::ensure_whole_stored(family, stored, buckets.then_some(step), (!buckets).then_some(resolution))?;
         let asked = Settings {
             max_area,
             step,

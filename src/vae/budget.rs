@@ -3,7 +3,7 @@
 use crate::recipe::{Precision, Tile};
 use crate::units::Size;
 use crate::vae::layout::EncoderLayout;
-use crate::vae::tiles::piece;
+use crate::vae::tiles::{Tiling, piece};
 use crate::vae::{capacity, memory};
 
 /// Tile sides that `auto` chooses from, in pixels. Few, so that the memory that happens to be free seldom shows in a
@@ -45,12 +45,19 @@ pub struct Step {
     pub batch: usize,
     /// Estimated peak bytes of that, weights included.
     pub peak_bytes: u64,
+    /// Pixels of a latent's side.
+    stride: u32,
 }
 
 impl Step {
     /// Pictures that are worth collecting for a call: tiles of one picture make batches by themselves.
     pub fn pictures(&self) -> usize {
         if self.tile.is_some() { 1 } else { self.batch }
+    }
+
+    /// The tiles of a picture of `size`; `None` where it goes in one piece.
+    pub fn tiling(&self, size: Size) -> Option<Tiling> {
+        self.tile.map(|side| Tiling::new(size, side, self.stride))
     }
 }
 
@@ -69,7 +76,7 @@ impl Budget {
         let tile = tile.unwrap_or_else(|| candidates.last().copied().flatten());
         let piece = piece(size, tile);
         let batch = self.batch(piece).min(room(piece)).max(1);
-        Step { tile, piece, batch, peak_bytes: self.peak(piece, batch) }
+        Step { tile, piece, batch, peak_bytes: self.peak(piece, batch), stride: self.layout.stride() }
     }
 
     /// The same limits for what is repeated in f32, one picture at a time.
@@ -83,7 +90,11 @@ impl Budget {
         let longest = size.width.max(size.height);
         match self.tile {
             Tile::Off => vec![None],
-            Tile::Side(side) => vec![(longest > side).then_some(side)],
+            Tile::Side(side) => {
+                // Tiles of that side or larger are asked for; a latent of some encoders spans more than its step.
+                let side = side.checked_next_multiple_of(self.layout.stride()).unwrap_or(u32::MAX);
+                vec![(longest > side).then_some(side)]
+            }
             Tile::Auto => {
                 let tiles = LADDER.iter().copied().filter(|&side| side < longest).map(Some);
                 let all: Vec<_> = std::iter::once(None).chain(tiles).collect();
@@ -159,6 +170,16 @@ mod tests {
         assert_eq!((tile(&forced, 512, 512), tile(&forced, 520, 64)), (None, Some(512)));
         assert_eq!(forced.planned(Size::new(520, 64)).piece, Size::new(512, 64));
         assert_eq!(tile(&budget(Tile::Off, Some(1)), 4096, 4096), None);
+    }
+
+    #[test]
+    fn a_side_is_rounded_up_to_whole_latents() {
+        let mut budget = budget(Tile::Side(264), None);
+        assert_eq!(tile(&budget, 1024, 1024), Some(264));
+        budget.layout = EncoderLayout::hunyuan_image();
+        let step = budget.planned(Size::new(1024, 1024));
+        assert_eq!((step.tile, step.tiling(Size::new(1024, 1024)).unwrap().tile()), (Some(288), Size::new(288, 288)));
+        assert_eq!(tile(&budget, 288, 288), None);
     }
 
     #[test]

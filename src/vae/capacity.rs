@@ -23,7 +23,7 @@
 
 use crate::recipe::Precision;
 use crate::units::Size;
-use crate::vae::candle_encoder::SCORE_BLOCK;
+use crate::vae::candle::SCORE_BLOCK;
 use crate::vae::layout::EncoderLayout;
 use crate::vae::memory::weight_bytes;
 
@@ -36,7 +36,7 @@ const UNROLLED: u64 = u32::MAX as u64;
 /// First-level activations that live at the peak; see the module's text.
 const PEAK_ACTIVATIONS: u64 = 13;
 
-/// Pictures of `size`, whose sides are multiples of [`STRIDE`](super::STRIDE) and not 0, that one call may take so that no
+/// Pictures of `size`, whose sides are multiples of the layout's stride and not 0, that one call may take so that no
 /// kernel counts wrongly; 0 where not even one. `unrolls` is true without cuDNN, where convolutions unroll their input.
 pub(super) fn images_at_once(layout: &EncoderLayout, size: Size, unrolls: bool) -> u64 {
     let images = COUNTED / largest_activation(layout, size).max(1);
@@ -59,13 +59,13 @@ fn largest_activation(layout: &EncoderLayout, size: Size) -> u64 {
         let side = |side: u32| (u64::from(side) >> level) + 1;
         widest(layout, level).saturating_mul(side(size.width).saturating_mul(side(size.height)))
     };
-    let scores = if layout.mid_attention { scores(size) } else { 0 };
+    let scores = if layout.mid_attention { scores(layout, size) } else { 0 };
     levels(layout).map(padded).max().unwrap_or(0).max(scores)
 }
 
-/// Elements of the largest block of attention scores of one picture, as `candle_encoder` cuts it.
-fn scores(size: Size) -> u64 {
-    let tokens = u64::from(size.width / 8) * u64::from(size.height / 8);
+/// Elements of the largest block of attention scores of one picture, as `candle` cuts it.
+fn scores(layout: &EncoderLayout, size: Size) -> u64 {
+    let tokens = u64::from(size.width / layout.stride()) * u64::from(size.height / layout.stride());
     tokens.saturating_mul(tokens).min(tokens.max(SCORE_BLOCK as u64))
 }
 

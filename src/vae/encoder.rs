@@ -3,12 +3,12 @@
 use crate::error::{Error, Result};
 use crate::recipe::Precision;
 use crate::units::Size;
-use crate::vae::candle_encoder::CandleEncoder;
+use crate::vae::Weights;
+use crate::vae::candle::CandleEncoder;
 use crate::vae::capacity::images_at_once;
 use crate::vae::cpu::CpuEncoder;
 use crate::vae::layout::EncoderLayout;
 use crate::vae::posterior::Posterior;
-use crate::vae::{STRIDE, Weights};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 
@@ -59,11 +59,11 @@ impl Encoder {
     /// weights.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a side that is zero or not a multiple of [`STRIDE`], and for a picture of another length
+    /// [`Error::Usage`] for a side that is zero or not a multiple of the layout's stride, and for a picture of another length
     /// than 3·H·W; [`Error::OutOfMemory`] for a picture too large for the device's kernels; [`Error::Tensor`] when
     /// memory runs out.
     pub fn encode(&self, pixels: &[&[f32]], size: Size) -> Result<Vec<Posterior>> {
-        ensure_shape(pixels, size)?;
+        ensure_shape(pixels, size, self.layout.stride())?;
         let at_once = self.images_at_once(size)?;
         let mut posteriors = Vec::with_capacity(pixels.len());
         for images in pixels.chunks(at_once) {
@@ -87,7 +87,8 @@ impl Encoder {
                 moments.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?
             }
         };
-        let shape = [self.layout.latent_channels, height / STRIDE, width / STRIDE];
+        let stride = self.layout.stride() as usize;
+        let shape = [self.layout.latent_channels, height / stride, width / stride];
         let each = 2 * shape.iter().product::<usize>();
         Ok(moments.chunks_exact(each).map(|moments| Posterior::from_moments(moments, shape)).collect())
     }
@@ -105,8 +106,7 @@ impl Encoder {
     }
 }
 
-fn ensure_shape(pixels: &[&[f32]], size: Size) -> Result<()> {
-    let stride = STRIDE as u32;
+fn ensure_shape(pixels: &[&[f32]], size: Size, stride: u32) -> Result<()> {
     let fail = |message| Err(Error::Usage { message, hint: None });
     if size.is_empty() || !size.width.is_multiple_of(stride) || !size.height.is_multiple_of(stride) {
         return fail(format!(

@@ -36,12 +36,15 @@ impl DetectedFamily {
     }
 
     fn ambiguous(autoencoder: Autoencoder) -> Self {
-        use Family::{Flux, Flux2, HunyuanImage, QwenImage, Sd3, Sd15, Sdxl, Wan21};
+        use Family::{
+            Anima, Chroma, Flux, Flux2, Flux2Klein4b, Flux2Klein9b, HunyuanImage, Krea2, Lumina2, QwenImage, Sd3, Sd15,
+            Sdxl, Wan21, ZImage,
+        };
         let (candidates, default): (&[Family], _) = match autoencoder {
             Autoencoder::Kl4 => (&[Sd15, Sdxl], Sdxl),
-            Autoencoder::Kl16 => (&[Sd3, Flux], Flux),
-            Autoencoder::Kl32 => return Self::Known(Flux2),
-            Autoencoder::Wan => (&[QwenImage, Wan21], QwenImage),
+            Autoencoder::Kl16 => (&[Sd3, Flux, Chroma, Lumina2, ZImage], Flux),
+            Autoencoder::Kl32 => (&[Flux2, Flux2Klein4b, Flux2Klein9b], Flux2),
+            Autoencoder::Wan => (&[QwenImage, Krea2, Anima, Wan21], QwenImage),
             Autoencoder::HunyuanImage => return Self::Known(HunyuanImage),
         };
         Self::Ambiguous { candidates, default }
@@ -52,12 +55,14 @@ impl DetectedFamily {
 ///
 /// SD 2 (`cond_stage_model.model`) counts as [`Family::Sd15`]: same encoder, same conventions.
 fn evidence(key: &str) -> Option<(u8, Family)> {
-    const MARKS: [(&str, u8, Family); 6] = [
+    const MARKS: [(&str, u8, Family); 7] = [
         ("cond_stage_model.transformer.", 0, Family::Sd15),
         ("cond_stage_model.model.", 0, Family::Sd15),
         ("conditioner.embedders.1.", 0, Family::Sdxl),
         ("joint_blocks.", 0, Family::Sd3),
-        ("double_blocks.", 0, Family::Flux),
+        // Chroma has these instead of Flux's modulations, and double blocks too.
+        ("distilled_guidance_layer.", 0, Family::Chroma),
+        ("double_blocks.", 1, Family::Flux),
         ("label_emb.", 1, Family::Sdxl),
     ];
     let at_a_segment = |mark: &str| key.match_indices(mark).any(|(at, _)| at == 0 || key.as_bytes()[at - 1] == b'.');
@@ -79,6 +84,7 @@ mod tests {
             ("model.diffusion_model.joint_blocks.0.x_block.attn.qkv.bias", Kl16, Family::Sd3),
             ("model.diffusion_model.double_blocks.0.img_attn.qkv.bias", Kl16, Family::Flux),
             ("double_blocks.0.img_attn.qkv.bias", Kl16, Family::Flux),
+            ("model.diffusion_model.distilled_guidance_layer.norms.0.scale", Kl16, Family::Chroma),
         ];
         for (key, encoder, family) in table {
             assert_eq!(DetectedFamily::of([key].into_iter(), encoder), DetectedFamily::Known(family), "{key}");
@@ -97,6 +103,24 @@ mod tests {
         let family = |encoder| DetectedFamily::of(["encoder.conv_in.weight"].into_iter(), encoder).resolve();
         assert_eq!(family(Kl4), Family::Sdxl);
         assert_eq!(family(Kl16), Family::Flux);
+    }
+
+    #[test]
+    fn a_bare_vae_fits_every_family_that_shares_its_encoder() {
+        for encoder in Family::ALL.map(Family::autoencoder) {
+            let fit: Vec<_> = Family::ALL.into_iter().filter(|family| family.autoencoder() == encoder).collect();
+            match DetectedFamily::of(["encoder.conv_in.weight"].into_iter(), encoder) {
+                DetectedFamily::Known(family) => assert_eq!(fit, [family]),
+                DetectedFamily::Ambiguous { candidates, .. } => assert_eq!(fit, candidates),
+            }
+        }
+    }
+
+    #[test]
+    fn chroma_is_told_from_flux_whatever_the_order_of_its_keys() {
+        let keys = ["double_blocks.0.img_attn.qkv.bias", "distilled_guidance_layer.in_proj.weight"];
+        assert_eq!(DetectedFamily::of(keys.into_iter(), Kl16), DetectedFamily::Known(Family::Chroma));
+        assert_eq!(DetectedFamily::of(keys.into_iter().rev(), Kl16), DetectedFamily::Known(Family::Chroma));
     }
 
     #[test]

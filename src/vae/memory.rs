@@ -39,7 +39,8 @@ pub fn peak_bytes(layout: &EncoderLayout, size: Size, batch: usize, precision: P
         Precision::F16 => candle_bytes(layout, size, 39),
         Precision::Bf16 => candle_bytes(layout, size, 49),
     };
-    let posteriors = (size.area() / 64).saturating_mul(2 * 4 * layout.latent_channels as u64);
+    let latents = size.area() / u64::from(layout.stride()).pow(2);
+    let posteriors = latents.saturating_mul(2 * 4 * layout.latent_channels as u64);
     weight_bytes(layout, precision)
         .saturating_add(working.unwrap_or(u64::MAX))
         .saturating_add(posteriors.saturating_mul(batch as u64))

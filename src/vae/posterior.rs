@@ -9,7 +9,7 @@ pub struct Posterior {
     pub mean: Vec<f32>,
     /// Row-major, of `shape`, within [`Posterior::LOGVAR_RANGE`].
     pub logvar: Vec<f32>,
-    /// (C, H/8, W/8).
+    /// (C, H / stride, W / stride).
     pub shape: [usize; 3],
 }
 
@@ -17,7 +17,7 @@ impl Posterior {
     /// Limits of the log-variance, those of diffusers' `DiagonalGaussianDistribution`.
     pub const LOGVAR_RANGE: [f32; 2] = [-30.0, 20.0];
 
-    /// Splits an encoder's output, (2·C, H/8, W/8) row-major, into mean and clamped log-variance. NaN stays NaN.
+    /// Splits an encoder's output, (2·C, H, W) row-major, into mean and clamped log-variance. NaN stays NaN.
     pub(super) fn from_moments(moments: &[f32], shape: [usize; 3]) -> Self {
         let [low, high] = Self::LOGVAR_RANGE;
         let (mean, logvar) = moments.split_at(moments.len() / 2);

@@ -8,13 +8,15 @@
 //! tiles all look alike by 0.09 (`tests/tiling.rs`, 2026-12-01). Trained weights were not measured.
 
 use crate::units::{Rect, Size};
-use crate::vae::{Posterior, STRIDE};
+use crate::vae::Posterior;
 
 /// Where the tiles of a picture lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tiling {
     size: Size,
     tile: Size,
+    /// Pixels of a latent's side.
+    stride: u32,
     /// First columns, in latents, rising.
     columns: Vec<usize>,
     /// First rows, in latents, rising.
@@ -24,12 +26,12 @@ pub struct Tiling {
 impl Tiling {
     /// Tiles of `side` pixels over a picture of `size`; cut to the picture in a direction in which it is smaller.
     ///
-    /// `size` and `side` are multiples of [`STRIDE`], none of them 0.
-    pub fn new(size: Size, side: u32) -> Self {
+    /// `size` and `side` are multiples of `stride`, the encoder's, none of them 0.
+    pub fn new(size: Size, side: u32, stride: u32) -> Self {
         let tile = piece(size, Some(side));
         let [columns, rows] = [(size.width, tile.width), (size.height, tile.height)]
-            .map(|(length, tile)| starts(latents(length), latents(tile)));
-        Self { size, tile, columns, rows }
+            .map(|(length, tile)| starts((length / stride) as usize, (tile / stride) as usize));
+        Self { size, tile, stride, columns, rows }
     }
 
     /// The size that all tiles have, in pixels.
@@ -39,7 +41,7 @@ impl Tiling {
 
     /// The tiles, row by row, in pixels.
     pub fn rects(&self) -> Vec<Rect> {
-        let pixel = |latent: usize| (latent * STRIDE) as u32;
+        let pixel = |latent: usize| latent as u32 * self.stride;
         let row = |&top: &usize| self.columns.iter().map(move |&left| Rect::new(pixel(left), pixel(top), self.tile));
         self.rows.iter().flat_map(row).collect()
     }
@@ -48,11 +50,11 @@ impl Tiling {
     /// tiles overlap. What is not finite in a tile is not finite in the picture.
     pub fn blend(&self, tiles: &[Posterior]) -> Posterior {
         let channels = tiles.first().map_or(0, |tile| tile.shape[0]);
-        let shape = [channels, latents(self.size.height), latents(self.size.width)];
+        let shape = [channels, self.latents(self.size.height), self.latents(self.size.width)];
         let count = shape.iter().product();
         let mut whole = Posterior { mean: vec![0.0; count], logvar: vec![0.0; count], shape };
-        let across = weights(&self.columns, latents(self.tile.width), shape[2]);
-        let down = weights(&self.rows, latents(self.tile.height), shape[1]);
+        let across = weights(&self.columns, self.latents(self.tile.width), shape[2]);
+        let down = weights(&self.rows, self.latents(self.tile.height), shape[1]);
         for (index, tile) in tiles.iter().enumerate() {
             let (row, column) = (index / self.columns.len(), index % self.columns.len());
             let at = [self.rows[row], self.columns[column]];
@@ -63,6 +65,10 @@ impl Tiling {
         let [low, high] = Posterior::LOGVAR_RANGE;
         whole.logvar.iter_mut().for_each(|value| *value = value.clamp(low, high));
         whole
+    }
+
+    fn latents(&self, pixels: u32) -> usize {
+        (pixels / self.stride) as usize
     }
 }
 
@@ -84,10 +90,6 @@ pub fn cut(pixels: &[f32], size: Size, rect: Rect) -> Vec<f32> {
         }
     }
     part
-}
-
-fn latents(pixels: u32) -> usize {
-    pixels as usize / STRIDE
 }
 
 /// First latents of the fewest tiles that cover `length` with an overlap of a quarter or more, spread evenly.
@@ -133,6 +135,11 @@ mod tests {
 
     /// A posterior whose latents say where in the picture they lie.
     fn ramp(rect: Rect) -> Posterior {
+        ramp_of(rect, 8)
+    }
+
+    fn ramp_of(rect: Rect, stride: u32) -> Posterior {
+        let latents = |pixels: u32| (pixels / stride) as usize;
         let [width, height] = [latents(rect.size.width), latents(rect.size.height)];
         let [left, top] = [latents(rect.left), latents(rect.top)];
         let value = |i: usize| ((i / width % height + top) * 1000 + i % width + left) as f32;
@@ -145,11 +152,11 @@ mod tests {
     fn tiles_cover_the_picture_and_overlap_by_a_quarter_or_more() {
         for (width, height) in [(512, 512), (1024, 768), (520, 264), (2048, 256), (1016, 600)] {
             for side in [256, 264, 384, 512] {
-                let tiling = Tiling::new(Size::new(width, height), side);
+                let tiling = Tiling::new(Size::new(width, height), side, 8);
                 for (starts, tile, length) in
                     [(&tiling.columns, tiling.tile.width, width), (&tiling.rows, tiling.tile.height, height)]
                 {
-                    let (tile, length) = (latents(tile), latents(length));
+                    let (tile, length) = (tiling.latents(tile), tiling.latents(length));
                     assert_eq!((starts[0], starts[starts.len() - 1] + tile), (0, length));
                     let quarter = |pair: &[usize]| 4 * (pair[0] + tile - pair[1]) >= tile && pair[0] < pair[1];
                     assert!(starts.windows(2).all(quarter), "{width}x{height} in {side}: {starts:?}");
@@ -160,22 +167,34 @@ mod tests {
 
     #[test]
     fn a_picture_no_larger_than_a_tile_is_one_tile() {
-        let tiling = Tiling::new(Size::new(256, 192), 256);
+        let tiling = Tiling::new(Size::new(256, 192), 256, 8);
         assert_eq!((tiling.rects(), tiling.tile()), (vec![Rect::whole(Size::new(256, 192))], Size::new(256, 192)));
-        let wide = Tiling::new(Size::new(512, 192), 256);
+        let wide = Tiling::new(Size::new(512, 192), 256, 8);
         assert_eq!((wide.rects().len(), wide.tile()), (3, Size::new(256, 192)));
     }
 
     #[test]
     fn tiles_that_agree_blend_into_what_they_agree_on() {
         for (size, side) in [(Size::new(512, 512), 256), (Size::new(1024, 768), 512), (Size::new(520, 264), 256)] {
-            let tiling = Tiling::new(size, side);
+            let tiling = Tiling::new(size, side, 8);
             let tiles: Vec<_> = tiling.rects().into_iter().map(ramp).collect();
             let (whole, wanted) = (tiling.blend(&tiles), ramp(Rect::whole(size)));
             assert_eq!(whole.shape, wanted.shape);
             let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6 * b.abs().max(1e-3);
             assert!(whole.mean.iter().zip(&wanted.mean).all(near) && whole.logvar.iter().zip(&wanted.logvar).all(near));
         }
+    }
+
+    #[test]
+    fn tiles_of_an_encoder_with_larger_latents_start_at_its_latents() {
+        let size = Size::new(1024, 608);
+        let tiling = Tiling::new(size, 256, 32);
+        let whole = |rect: &Rect| rect.left.is_multiple_of(32) && rect.top.is_multiple_of(32);
+        assert!(tiling.rects().iter().all(whole));
+        let tiles: Vec<_> = tiling.rects().into_iter().map(|rect| ramp_of(rect, 32)).collect();
+        let (whole, wanted) = (tiling.blend(&tiles), ramp_of(Rect::whole(size), 32));
+        assert_eq!(whole.shape, [4, 19, 32]);
+        assert!(whole.mean.iter().zip(&wanted.mean).all(|(a, b)| (a - b).abs() <= 1e-6 * b.abs().max(1e-3)));
     }
 
     #[test]
@@ -190,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_is_not_finite_in_a_tile_is_not_finite_in_the_picture() {
-        let tiling = Tiling::new(Size::new(512, 512), 256);
+        let tiling = Tiling::new(Size::new(512, 512), 256, 8);
         let mut tiles: Vec<_> = tiling.rects().into_iter().map(ramp).collect();
         tiles[4].mean[7] = f32::NAN;
         assert!(!tiling.blend(&tiles).is_finite());

@@ -6,16 +6,16 @@
 use crate::error::{Error, IoContext, Result};
 use crate::hash::{EncoderId, FieldHasher};
 use crate::vae::family::DetectedFamily;
-use crate::vae::layout::{EncoderLayout, Shapes};
-use crate::vae::names::{LANDMARK, PREFIXES, belongs_to_encoder, canonical};
+use crate::vae::layout::{EncoderLayout, Network, Shapes};
+use crate::vae::names::{LANDMARKS, Naming, PREFIXES, stranger};
+use crate::vae::place::{Place, pieces};
+use crate::vae::space::BatchNorm;
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Bytes before a safetensors header: its length as u64.
@@ -37,14 +37,6 @@ pub struct Weights {
     tensors: BTreeMap<String, Place>,
 }
 
-/// Where one tensor lies and what it is; `shape` is the canonical one.
-#[derive(Debug)]
-struct Place {
-    dtype: DType,
-    shape: Vec<usize>,
-    bytes: Range<usize>,
-}
-
 impl Weights {
     /// Opens the safetensors file at `path` and finds the encoder in it.
     ///
@@ -63,9 +55,11 @@ impl Weights {
             .map_err(|error| fail(format!("is not a whole safetensors file: {error}")))?;
         let infos = metadata.tensors();
         let prefix = find_prefix(&metadata).map_err(fail)?;
-        let tensors = collect(&infos, prefix, HEADER_LENGTH_BYTES + header).map_err(fail)?;
+        let shape = |name: &str| metadata.info(&format!("{prefix}{name}")).map(|info| info.shape.as_slice());
+        let naming = Naming::of(&shape);
+        let tensors = collect(&infos, prefix, &naming, HEADER_LENGTH_BYTES + header).map_err(fail)?;
         let shapes: Shapes = tensors.iter().map(|(name, place)| (name.clone(), place.shape.clone())).collect();
-        let layout = EncoderLayout::detect(&shapes).map_err(fail)?;
+        let layout = EncoderLayout::detect(naming.network, &shapes).map_err(fail)?;
         let family = DetectedFamily::of(infos.keys().map(String::as_str), layout.autoencoder());
         Ok(Self { path: path.to_path_buf(), map, layout, family, tensors })
     }
@@ -88,13 +82,20 @@ impl Weights {
     /// BLAKE3 of the layout and of every encoder tensor: canonical name, canonical shape, values as little-endian f32.
     ///
     /// A copy, another file name, another key style, a full checkpoint, and the f32 copy of a half file all have the
-    /// same identity; one changed weight gives another; the decoder does not count. Reads all encoder weights once
-    /// (137 MB as f32 for SD and Flux), so callers keep the result.
+    /// same identity; one changed weight gives another. What shapes no picture's latent does not count: the decoder, and
+    /// of kernels over time all but the last frame. Flux.2's batch norm counts where the file has it. Reads all encoder
+    /// weights once (137 MB as f32 for SD and Flux), so callers keep the result.
     ///
     /// # Errors
     /// None today; the signature leaves room for stores that read lazily.
     pub fn identity(&self) -> Result<EncoderId> {
         let mut hasher = FieldHasher::new("prebake encoder");
+        match self.layout.network {
+            // Their identities are older than the others.
+            Network::Kl => {}
+            Network::Wan => drop(hasher.text("network", "wan")),
+            Network::HunyuanImage => drop(hasher.text("network", "hunyuan-image")),
+        }
         for &channels in &self.layout.block_out_channels {
             hasher.int("block_out_channels", channels as u64);
         }
@@ -107,9 +108,15 @@ impl Weights {
             for &side in &place.shape {
                 hasher.int("side", side as u64);
             }
-            hasher.bytes("values", &as_f32_bytes(place.dtype, &self.map[place.bytes.clone()]));
+            hasher.bytes("values", &place.f32_bytes(&self.map));
         }
         Ok(EncoderId(hasher.finish()))
+    }
+
+    /// The statistics of the batch norm that stands behind Flux.2's encoder, where the file has them.
+    pub fn batch_norm(&self) -> Option<BatchNorm> {
+        let held = self.layout.statistics;
+        held.then(|| BatchNorm::new(&self.values("bn.running_mean"), &self.values("bn.running_var")))
     }
 
     /// Lets the system drop the file's pages from this process; they come back when read.
@@ -129,15 +136,14 @@ impl Weights {
     /// The values of the tensor of this canonical name, widened to f32; none if there is no such tensor.
     pub(super) fn values(&self, name: &str) -> Vec<f32> {
         let Some(place) = self.tensors.get(name) else { return Vec::new() };
-        let bytes = as_f32_bytes(place.dtype, &self.map[place.bytes.clone()]);
+        let bytes = place.f32_bytes(&self.map);
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     }
 
     /// The encoder's tensors by canonical name, on `device`, rounded to nearest even where `dtype` is narrower.
     pub(super) fn load(&self, device: &Device, dtype: DType) -> Result<HashMap<String, Tensor>> {
         let one = |(name, place): (&String, &Place)| {
-            let bytes = &self.map[place.bytes.clone()];
-            let tensor = Tensor::from_raw_buffer(bytes, place.dtype, &place.shape, device)?;
+            let tensor = Tensor::from_raw_buffer(&place.raw_bytes(&self.map), place.dtype, &place.shape, device)?;
             Ok((name.clone(), tensor.to_dtype(dtype)?))
         };
         self.tensors.iter().map(one).collect()
@@ -166,34 +172,38 @@ fn map_file(path: &Path) -> Result<Mmap> {
 }
 
 fn find_prefix(metadata: &Metadata) -> Result<&'static str, String> {
-    let holds = |prefix: &&&str| metadata.info(&format!("{prefix}{LANDMARK}")).is_some();
+    let has = |prefix: &str, name: &str| metadata.info(&format!("{prefix}{name}")).is_some();
+    if let Some(what) = PREFIXES.iter().find_map(|prefix| stranger(&|name| has(prefix, name))) {
+        return Err(format!("holds {what}"));
+    }
+    let holds = |prefix: &&&str| LANDMARKS.iter().any(|name| has(prefix, name));
     let found: Vec<&'static str> = PREFIXES.iter().filter(holds).copied().collect();
     match found.as_slice() {
-        [prefix] if metadata.info(&format!("{prefix}quantize.embedding.weight")).is_some() => {
-            Err("holds a VQ autoencoder (`quantize.embedding.weight`); allowed is a KL autoencoder".into())
-        }
         [prefix] => Ok(prefix),
         [] => {
-            let tried = PREFIXES.map(|prefix| format!("`{prefix}{LANDMARK}`")).join(", ");
-            Err(format!("holds no VAE encoder: looked for {tried}"))
+            let tried = PREFIXES.map(|prefix| format!("`{prefix}{}`", LANDMARKS[0])).join(", ");
+            Err(format!("holds no VAE encoder: looked for {tried}, and Wan's `{}`", LANDMARKS[1]))
         }
         several => Err(format!("holds {} VAE encoders, under {several:?}; allowed is one", several.len())),
     }
 }
 
-fn collect(infos: &HashMap<String, &TensorInfo>, prefix: &str, base: usize) -> Result<BTreeMap<String, Place>, String> {
+fn collect(
+    infos: &HashMap<String, &TensorInfo>,
+    prefix: &str,
+    naming: &Naming,
+    base: usize,
+) -> Result<BTreeMap<String, Place>, String> {
     let mut tensors = BTreeMap::new();
     for (key, info) in infos {
-        let Some(name) = key.strip_prefix(prefix).filter(|name| belongs_to_encoder(name)) else { continue };
-        let name = canonical(name);
-        let place = Place {
-            dtype: float_dtype(info.dtype)
-                .ok_or_else(|| format!("tensor `{key}` has dtype {:?}, allowed are F32, F16 and BF16", info.dtype))?,
-            shape: canonical_shape(&name, &info.shape),
-            bytes: base + info.data_offsets.0..base + info.data_offsets.1,
-        };
-        if tensors.insert(name.clone(), place).is_some() {
-            return Err(format!("two tensors stand for `{name}`, one of them `{key}`; allowed is one"));
+        let Some(name) = key.strip_prefix(prefix).and_then(|name| naming.canonical(name)) else { continue };
+        let dtype = float_dtype(info.dtype)
+            .ok_or_else(|| format!("tensor `{key}` has dtype {:?}, allowed are F32, F16 and BF16", info.dtype))?;
+        let bytes = base + info.data_offsets.0..base + info.data_offsets.1;
+        for (name, place) in pieces(name, dtype, &info.shape, bytes) {
+            if tensors.insert(name.clone(), place).is_some() {
+                return Err(format!("two tensors stand for `{name}`, one of them `{key}`; allowed is one"));
+            }
         }
     }
     Ok(tensors)
@@ -205,24 +215,5 @@ fn float_dtype(dtype: Dtype) -> Option<DType> {
         Dtype::F16 => Some(DType::F16),
         Dtype::BF16 => Some(DType::BF16),
         _ => None,
-    }
-}
-
-/// Original keys hold attention matrices as 1×1 convolutions, (C, C, 1, 1): the same values in the same order.
-fn canonical_shape(name: &str, shape: &[usize]) -> Vec<usize> {
-    match shape {
-        [out, into, 1, 1] if name.contains(".attentions.") => vec![*out, *into],
-        _ => shape.to_vec(),
-    }
-}
-
-fn as_f32_bytes(dtype: DType, bytes: &[u8]) -> Cow<'_, [u8]> {
-    let widen = |to_f32: fn([u8; 2]) -> f32| {
-        Cow::Owned(bytes.chunks_exact(2).flat_map(|b| to_f32([b[0], b[1]]).to_le_bytes()).collect())
-    };
-    match dtype {
-        DType::F16 => widen(|b| half::f16::from_le_bytes(b).to_f32()),
-        DType::BF16 => widen(|b| half::bf16::from_le_bytes(b).to_f32()),
-        _ => Cow::Borrowed(bytes),
     }
 }

@@ -1,4 +1,4 @@
-//! 3 × 3 convolutions through Winograd's minimal filtering; of stride 1 with the group norm and SiLU before them in one go.
+//! 3 × 3 convolutions through Winograd's minimal filtering; of stride 1 with the norm and SiLU before them in one go.
 //!
 //! A task takes a block of tiles. It normalises the pixels under them (so that no activation is ever stored), transforms
 //! each tile's inputs, multiplies all tiles with the weights at each point, and transforms the products back.
@@ -10,7 +10,8 @@ mod weights;
 
 pub(crate) use weights::Winograd;
 
-use super::norm::{Affine, Moments, measure, merge_parts};
+use super::moments::{Moments, measure, merge_parts};
+use super::norm::Norm;
 use super::scratch::{rounded, with_scratch};
 use super::{Cpu, Shape};
 use block::Block;
@@ -20,12 +21,12 @@ use rayon::prelude::*;
 use std::marker::PhantomData;
 use tile::{Halving, Same, Tile};
 
-/// A picture, and the group norm that is applied to it on the way, with SiLU.
+/// A picture, and the norm that is applied to it on the way, with SiLU.
 #[derive(Clone, Copy)]
 pub(crate) struct Normed<'a> {
     pub(crate) values: &'a [f32],
     pub(crate) shape: Shape,
-    pub(crate) norm: Option<&'a Affine>,
+    pub(crate) norm: Option<&'a Norm<'a>>,
 }
 
 /// Pixels from one output's place to the next one's.
@@ -125,16 +126,33 @@ impl<T: Tile<SIDE>, const SIDE: usize> WithSimd for Task<'_, T, SIDE> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::norm::{Affine, Rms};
     use crate::kernels::plain;
     use crate::kernels::samples::{far, same_moments, values, widen};
     use proptest::prelude::*;
 
-    /// The layer and its twin on one random picture.
+    /// The layer and its twin on one random picture, after a group norm or an RMS norm.
     fn check(shape: Shape, out: usize, stride: Stride, add: bool, seed: u64) -> Result<(), TestCaseError> {
+        check_norm(shape, out, stride, add, false, seed)?;
+        check_norm(shape, out, stride, add, true, seed)
+    }
+
+    fn check_norm(
+        shape: Shape,
+        out: usize,
+        stride: Stride,
+        add: bool,
+        by_pixel: bool,
+        seed: u64,
+    ) -> Result<(), TestCaseError> {
         let into = shape.channels;
         let (x, weight, bias) = (values(seed, shape.len()), values(seed + 1, out * into * 9), values(seed + 2, out));
         let (slope, shift) = (values(seed + 3, into), values(seed + 4, into));
-        let normed = plain::group_norm(&widen(&x), 1, &slope, &shift, 1e-3);
+        let normed = if by_pixel {
+            plain::rms_norm(&widen(&x), &slope)
+        } else {
+            plain::group_norm(&widen(&x), 1, &slope, &shift, 1e-3)
+        };
         let activated: Vec<f64> = normed.iter().map(|value| plain::silu(*value)).collect();
         // As in the encoder: what halves is not normed.
         let mut expected = match stride {
@@ -148,7 +166,9 @@ mod tests {
             let count = (shape.height * shape.width) as f64;
             Moments { count, mean, deviations: variance * count }
         });
-        let norm = Affine::group_norm(&channels.collect::<Vec<_>>(), 1, &slope, &shift, 1e-3);
+        let rms = Rms::new(&slope);
+        let affine = Affine::group_norm(&channels.collect::<Vec<_>>(), 1, &slope, &shift, 1e-3);
+        let norm = if by_pixel { Norm::Rms(&rms) } else { Norm::Affine(affine) };
         let norm = (stride == Stride::One).then_some(&norm);
         for cpu in Cpu::all() {
             let layer = Winograd::new(cpu, &weight, &bias, stride);

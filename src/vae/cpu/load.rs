@@ -1,7 +1,7 @@
 //! Layers out of an opened weights file.
 
-use super::layers::{Attention, DownBlock, GroupNorm, Resnet};
-use crate::kernels::{Cpu, Direct, Stride, Window, Winograd};
+use super::layers::{Attention, DownBlock, Downsampler, NormLayer, Resnet};
+use crate::kernels::{Cpu, Direct, Rms, Stride, Window, Winograd};
 use crate::vae::Weights;
 use crate::vae::layout::EncoderLayout;
 
@@ -20,8 +20,13 @@ impl Source<'_> {
         Winograd::new(self.cpu, &self.weight(name), &self.bias(name), stride)
     }
 
-    pub(super) fn norm(&self, name: &str) -> GroupNorm {
-        GroupNorm { weight: self.weight(name), bias: self.bias(name) }
+    pub(super) fn norm(&self, name: &str) -> NormLayer {
+        let weight = self.weight(name);
+        if self.weights.layout().network.norms_by_pixel() {
+            NormLayer::Rms(Rms::new(&weight))
+        } else {
+            NormLayer::Group { weight, bias: self.bias(name) }
+        }
     }
 
     pub(super) fn resnet(&self, name: &str) -> Resnet {
@@ -39,11 +44,17 @@ impl Source<'_> {
 
     pub(super) fn down_block(&self, layout: &EncoderLayout, level: usize) -> DownBlock {
         let at = |part: String| format!("encoder.down_blocks.{level}.{part}");
-        let halves = level + 1 < layout.block_out_channels.len();
-        let downsampler = || self.winograd(&at("downsamplers.0.conv".into()), Stride::Two);
         DownBlock {
             resnets: (0..layout.layers_per_block).map(|i| self.resnet(&at(format!("resnets.{i}")))).collect(),
-            downsampler: halves.then(downsampler),
+            downsampler: layout.halved(level).map(|_| self.downsampler(layout, &at("downsamplers.0.conv".into()))),
+        }
+    }
+
+    fn downsampler(&self, layout: &EncoderLayout, name: &str) -> Downsampler {
+        if layout.network.unshuffles() {
+            Downsampler::Unshuffled(self.winograd(name, Stride::One))
+        } else {
+            Downsampler::Strided(self.winograd(name, Stride::Two))
         }
     }
 

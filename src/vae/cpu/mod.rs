@@ -1,7 +1,7 @@
 //! The encoder in f32 on the CPU: our kernels over planned buffers, one picture at a time.
 //!
-//! An activation is (H, W, C). Group norms are applied by the convolution behind them as it reads; their statistics
-//! come from whoever wrote the activation. `candle_encoder` is the plain twin: tests hold both against each other.
+//! An activation is (H, W, C). Norms are applied by the convolution behind them as it reads; the statistics of group
+//! norms come from whoever wrote the activation. `candle` is the plain twin: tests hold both against each other.
 
 mod layers;
 mod load;
@@ -13,13 +13,13 @@ use crate::kernels::{self, Aligned, Cpu, Direct, Stride, Window, Winograd};
 use crate::units::Size;
 use crate::vae::Weights;
 use crate::vae::layout::EncoderLayout;
-use layers::{Attention, DownBlock, GroupNorm, Resnet};
+use layers::{Attention, DownBlock, NormLayer, Resnet};
 use load::Source;
 use plan::Plan;
 use run::Run;
 use std::sync::{Mutex, PoisonError};
 
-/// The packed encoder. Field names equal diffusers' names.
+/// The packed encoder. Field names equal the canonical names.
 pub(super) struct CpuEncoder {
     cpu: Cpu,
     layout: EncoderLayout,
@@ -27,7 +27,7 @@ pub(super) struct CpuEncoder {
     down_blocks: Vec<DownBlock>,
     mid_resnets: [Resnet; 2],
     mid_attention: Option<Attention>,
-    conv_norm_out: GroupNorm,
+    conv_norm_out: NormLayer,
     conv_out: Winograd,
     quant_conv: Option<Direct>,
     /// Kept from picture to picture, as large as the largest one needed.
@@ -61,7 +61,8 @@ impl CpuEncoder {
         }
     }
 
-    /// (3, H, W) in [-1, 1] → (2·latent, H/8, W/8): means, then log-variances, unclamped. Sides are multiples of 8.
+    /// (3, H, W) in [-1, 1] → (2·latent, H, W) in latents: means, then log-variances, unclamped. Sides are multiples of the
+    /// layout's stride.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] when memory has no room for the activations.
@@ -83,6 +84,9 @@ impl CpuEncoder {
         }
         run.resnet(&self.mid_resnets[1], &plan.mid[1]);
         run.conv_out(&self.conv_norm_out, &self.conv_out, &plan);
+        if self.layout.network.unshuffles() {
+            run.add_means(&plan);
+        }
         if let Some(quant_conv) = &self.quant_conv {
             run.quant_conv(quant_conv, &plan);
         }
@@ -92,7 +96,7 @@ impl CpuEncoder {
     /// Values of the largest convolution's transformed weights.
     fn points(&self) -> usize {
         let resnets = self.down_blocks.iter().flat_map(|block| &block.resnets).chain(&self.mid_resnets);
-        let downsamplers = self.down_blocks.iter().filter_map(|block| block.downsampler.as_ref());
+        let downsamplers = self.down_blocks.iter().filter_map(|block| Some(block.downsampler.as_ref()?.conv()));
         let convs =
             resnets.flat_map(|resnet| [&resnet.conv1, &resnet.conv2]).chain(downsamplers).chain([&self.conv_out]);
         convs.map(Winograd::points).max().unwrap_or(0)
@@ -117,7 +121,8 @@ fn too_large(size: Size) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vae::candle_encoder::CandleEncoder;
+    use crate::vae::candle::CandleEncoder;
+    use crate::vae::made_weights::{self, Style};
     use crate::vae::posterior::standard_normal;
     use candle_core::{DType, Device, Tensor};
     use candle_nn::VarBuilder;
@@ -128,16 +133,25 @@ mod tests {
         Weights::open(&data.join(format!("{name}.safetensors"))).unwrap()
     }
 
+    fn made(net: &str) -> Weights {
+        let dir = tempfile::TempDir::new().unwrap();
+        Weights::open(&made_weights::write(dir.path(), &made_weights::tensors(net, Style::Original))).unwrap()
+    }
+
     /// Whatever the shape, thin ones too, and after a larger picture has left its values in the buffers.
     #[test]
     fn the_encoder_equals_its_plain_twin() {
-        for name in ["sdxl_tiny_f16", "flux_tiny_f16", "tiny16_ldm_f16"] {
-            let weights = weights(name);
+        let kl = ["sdxl_tiny_f16", "flux_tiny_f16", "tiny16_ldm_f16"];
+        let all = kl.map(|name| (name, weights(name))).into_iter();
+        for (name, weights) in all.chain(["flux2", "wan", "hunyuan"].map(|name| (name, made(name)))) {
             let encoder = CpuEncoder::new(&weights);
             let vb =
                 VarBuilder::from_tensors(weights.load(&Device::Cpu, DType::F32).unwrap(), DType::F32, &Device::Cpu);
             let twin = CandleEncoder::new(weights.layout(), vb).unwrap();
-            for (width, height) in [(168, 136), (8, 8), (8, 200), (200, 8), (72, 40)] {
+            let stride = weights.layout().stride() as usize;
+            for (width, height) in [(21, 17), (1, 1), (1, 25), (25, 1), (9, 5)] {
+                let side = |eighths: usize| (8 * eighths).next_multiple_of(stride);
+                let (width, height) = (side(width), side(height));
                 let pixels = standard_normal(&[7; 32], 3 * width * height);
                 let got = encoder.forward(&pixels, Size::new(width as u32, height as u32)).unwrap();
                 let x = Tensor::from_vec(pixels, (1, 3, height, width), &Device::Cpu).unwrap();

@@ -4,7 +4,7 @@
 //! what lies between its two convolutions. The second convolution adds its output to the input, in place.
 
 use crate::units::Size;
-use crate::vae::layout::EncoderLayout;
+use crate::vae::layout::{EncoderLayout, UNSHUFFLED};
 use std::ops::Range;
 
 /// Room for one activation, in values.
@@ -15,12 +15,14 @@ pub(super) struct Plan {
     /// The picture, (H, W, 3).
     pub(super) pixels: Place,
     pub(super) conv_in: Place,
-    /// Each level's resnets, and what its halving makes.
-    pub(super) levels: Vec<(Vec<ResnetPlaces>, Option<Place>)>,
+    /// Each level's resnets, and its halving.
+    pub(super) levels: Vec<(Vec<ResnetPlaces>, Option<HalvingPlaces>)>,
     pub(super) mid: [ResnetPlaces; 2],
     pub(super) attention: AttentionPlaces,
     pub(super) conv_out: Place,
     pub(super) quant_conv: Place,
+    /// Channels of the last level.
+    pub(super) channels: usize,
     /// Values of the whole buffer.
     pub(super) len: usize,
 }
@@ -29,6 +31,13 @@ pub(super) struct Plan {
 pub(super) struct ResnetPlaces {
     /// Between the two convolutions.
     pub(super) hidden: Place,
+    pub(super) out: Place,
+}
+
+/// Places of a halving.
+pub(super) struct HalvingPlaces {
+    /// What the convolution makes before its pixels become channels; none where it skips pixels.
+    pub(super) conv: Option<Place>,
     pub(super) out: Place,
 }
 
@@ -53,7 +62,7 @@ impl AttentionPlaces {
 pub(super) const PACKED_MULTIPLE: usize = 32;
 
 impl Plan {
-    /// Plans for pictures of `size`, sides being multiples of 8. `None` where a count overflows.
+    /// Plans for pictures of `size`, sides being multiples of the layout's stride. `None` where a count overflows.
     pub(super) fn new(layout: &EncoderLayout, size: Size) -> Option<Self> {
         let area = |level: usize| usize::try_from(size.area() >> (2 * level)).ok();
         let channels = &layout.block_out_channels;
@@ -67,19 +76,20 @@ impl Plan {
         for (level, &out) in channels.iter().enumerate() {
             let mut resnets = Vec::new();
             for layer in 0..layout.layers_per_block {
-                let into = if layer == 0 { channels[level.saturating_sub(1)] } else { out };
+                let into = if layer == 0 { layout.into(level) } else { out };
                 resnets.push(room.resnet(x, area(level)?, into, out)?);
                 x = resnets.last()?.out.clone();
             }
-            let halved = if level + 1 < channels.len() {
-                let halved = room.take(area(level + 1)?.checked_mul(out)?)?;
-                room.give(&x);
-                x = halved.clone();
-                Some(halved)
-            } else {
-                None
+            let halving = match layout.halved(level) {
+                None => None,
+                Some(halved) => {
+                    let unshuffles = layout.network.unshuffles();
+                    let halving = room.halving(&x, [area(level)?, area(level + 1)?], halved, unshuffles)?;
+                    x = halving.out.clone();
+                    Some(halving)
+                }
             };
-            levels.push((resnets, halved));
+            levels.push((resnets, halving));
         }
         let tokens = area(channels.len() - 1)?;
         let before = room.resnet(x, tokens, last, last)?;
@@ -88,7 +98,7 @@ impl Plan {
         let conv_out = room.take(tokens.checked_mul(2 * layout.latent_channels)?)?;
         let quant_conv = room.take(conv_out.len())?;
         let mid = [before, after];
-        Some(Self { pixels, conv_in, levels, mid, attention, conv_out, quant_conv, len: room.len })
+        Some(Self { pixels, conv_in, levels, mid, attention, conv_out, quant_conv, channels: last, len: room.len })
     }
 }
 
@@ -130,6 +140,15 @@ impl Room {
         Some(ResnetPlaces { hidden, out })
     }
 
+    /// Takes a halving's places, from the first of `areas` to the second; of these only `out` stays taken.
+    fn halving(&mut self, x: &Place, areas: [usize; 2], out: usize, unshuffles: bool) -> Option<HalvingPlaces> {
+        let conv = if unshuffles { Some(self.take(areas[0].checked_mul(out)?)?) } else { None };
+        let channels = if unshuffles { UNSHUFFLED.checked_mul(out)? } else { out };
+        let out = self.take(areas[1].checked_mul(channels)?)?;
+        conv.iter().chain([x]).for_each(|place| self.give(place));
+        Some(HalvingPlaces { conv, out })
+    }
+
     fn attention(&mut self, tokens: usize, channels: usize) -> Option<AttentionPlaces> {
         let len = tokens.checked_mul(channels)?;
         let packed = |fixed: usize, filled: usize| fixed.checked_mul(filled.checked_next_multiple_of(PACKED_MULTIPLE)?);
@@ -160,34 +179,52 @@ mod tests {
     }
 
     #[test]
+    fn the_other_encoders_hold_no_more() {
+        let size = Size::new(1024, 1024);
+        assert_eq!(Plan::new(&EncoderLayout::wan(), size).unwrap().len, 2 * 96 * 1024 * 1024);
+        assert_eq!(Plan::new(&EncoderLayout::hunyuan_image(), size).unwrap().len, 2 * 128 * 1024 * 1024);
+    }
+
+    #[test]
     fn what_lives_at_the_same_time_never_overlaps() {
-        for channels in [[128, 256, 512, 512], [32, 512, 64, 512], [96, 96, 96, 96]] {
-            for size in [Size::new(8, 8), Size::new(8, 1000), Size::new(1344, 704)] {
-                let plan = Plan::new(&layout(channels), size).unwrap();
-                let apart = |a: &Place, b: &Place| assert!(a.end <= b.start || b.end <= a.start, "{a:?} {b:?}");
-                apart(&plan.pixels, &plan.conv_in);
-                let mut x = &plan.conv_in;
-                for (resnets, halved) in &plan.levels {
-                    for ResnetPlaces { hidden, out } in resnets {
-                        apart(x, hidden);
-                        apart(hidden, out);
-                        assert!(x == out || x.end <= out.start || out.end <= x.start);
-                        x = out;
-                    }
-                    if let Some(halved) = halved {
-                        apart(x, halved);
-                        x = halved;
-                    }
-                }
-                let together = plan.attention.all();
-                for (i, a) in together.iter().enumerate() {
-                    apart(a, &plan.mid[0].out);
-                    together[..i].iter().for_each(|b| apart(a, b));
-                }
-                apart(&plan.conv_out, &plan.mid[1].out);
-                apart(&plan.conv_out, &plan.quant_conv);
+        let unshuffled = [[32, 32, 64, 64, 128, 128], [32, 128, 512, 128, 128, 128]];
+        let unshuffled = unshuffled
+            .map(|channels| EncoderLayout { block_out_channels: channels.to_vec(), ..EncoderLayout::hunyuan_image() });
+        let strided = [[128, 256, 512, 512], [32, 512, 64, 512], [96, 96, 96, 96]].map(layout);
+        for layout in strided.into_iter().chain(unshuffled).chain([EncoderLayout::wan()]) {
+            for (width, height) in [(1, 1), (1, 125), (168, 88)] {
+                check_apart(&Plan::new(&layout, Size::new(width * layout.stride(), height * layout.stride())).unwrap());
             }
         }
+    }
+
+    fn check_apart(plan: &Plan) {
+        let apart = |a: &Place, b: &Place| assert!(a.end <= b.start || b.end <= a.start, "{a:?} {b:?}");
+        apart(&plan.pixels, &plan.conv_in);
+        let mut x = &plan.conv_in;
+        for (resnets, halving) in &plan.levels {
+            for ResnetPlaces { hidden, out } in resnets {
+                apart(x, hidden);
+                apart(hidden, out);
+                assert!(x == out || x.end <= out.start || out.end <= x.start);
+                x = out;
+            }
+            if let Some(HalvingPlaces { conv, out }) = halving {
+                apart(x, out);
+                conv.iter().for_each(|conv| {
+                    apart(x, conv);
+                    apart(conv, out);
+                });
+                x = out;
+            }
+        }
+        let together = plan.attention.all();
+        for (i, a) in together.iter().enumerate() {
+            apart(a, &plan.mid[0].out);
+            together[..i].iter().for_each(|b| apart(a, b));
+        }
+        apart(&plan.conv_out, &plan.mid[1].out);
+        apart(&plan.conv_out, &plan.quant_conv);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! One picture's way through the layers.
 
-use super::layers::{Attention, DownBlock, GroupNorm, Resnet};
-use super::plan::{AttentionPlaces, Place, Plan, ResnetPlaces};
-use crate::kernels::{Affine, Aligned, Cpu, Direct, Moments, Normed, Panels, Shape, Winograd, attend, normalise};
+use super::layers::{Attention, DownBlock, Downsampler, NormLayer, Resnet};
+use super::plan::{AttentionPlaces, HalvingPlaces, Place, Plan, ResnetPlaces};
+use crate::kernels::{
+    Aligned, Cpu, Direct, Moments, Norm, Normed, Panels, Shape, Winograd, add_means, attend, normalise, unshuffle,
+};
 use crate::units::Size;
+use crate::vae::layout::UNSHUFFLED;
 
 /// The buffers of one encode, and what is known of the running activation.
 pub(super) struct Run<'a> {
@@ -37,20 +40,38 @@ impl<'a> Run<'a> {
     }
 
     /// (H, W, C) → (H/2, W/2, C'), or (H, W, C') in the last level.
-    pub(super) fn down_block(&mut self, block: &DownBlock, (resnets, halved): &(Vec<ResnetPlaces>, Option<Place>)) {
-        for (resnet, places) in block.resnets.iter().zip(resnets) {
+    pub(super) fn down_block(&mut self, block: &DownBlock, at: &(Vec<ResnetPlaces>, Option<HalvingPlaces>)) {
+        for (resnet, places) in block.resnets.iter().zip(&at.0) {
             self.resnet(resnet, places);
         }
-        if let (Some(downsampler), Some(halved)) = (&block.downsampler, halved) {
-            self.moments = self.winograd(downsampler, (&self.x.clone(), self.shape), None, halved, false);
-            self.shape = downsampler.shape(self.shape);
-            self.x = halved.clone();
+        if let (Some(downsampler), Some(places)) = (&block.downsampler, &at.1) {
+            self.halve(downsampler, places);
         }
+    }
+
+    /// (H, W, C) → (H/2, W/2, C').
+    fn halve(&mut self, downsampler: &Downsampler, at: &HalvingPlaces) {
+        let x = (&self.x.clone(), self.shape);
+        match (downsampler, &at.conv) {
+            (Downsampler::Unshuffled(conv), Some(narrow)) => {
+                self.winograd(conv, x, None, narrow, false);
+                let (len, shape) = (conv.shape(self.shape).len(), self.shape);
+                let [x, narrow, out] = disjoint(self.values, [x.0, narrow, &at.out]);
+                self.moments = unshuffle(self.cpu, &narrow[..len], &x[..shape.len()], shape, &mut out[..len]);
+                let channels = UNSHUFFLED * conv.channels_out();
+                self.shape = Shape { height: shape.height / 2, width: shape.width / 2, channels };
+            }
+            (downsampler, _) => {
+                self.moments = self.winograd(downsampler.conv(), x, None, &at.out, false);
+                self.shape = downsampler.conv().shape(self.shape);
+            }
+        }
+        self.x = at.out.clone();
     }
 
     /// (H, W, C) → (H, W, C').
     pub(super) fn resnet(&mut self, resnet: &Resnet, at: &ResnetPlaces) {
-        let norm = resnet.norm1.affine(&self.moments);
+        let norm = resnet.norm1.of(&self.moments);
         let x = (&self.x.clone(), self.shape);
         let moments = self.winograd(&resnet.conv1, x, Some(&norm), &at.hidden, false);
         if let Some(conv_shortcut) = &resnet.conv_shortcut {
@@ -58,7 +79,7 @@ impl<'a> Run<'a> {
         }
         self.x = at.out.clone();
         self.shape.channels = resnet.conv1.channels_out();
-        let norm = resnet.norm2.affine(&moments);
+        let norm = resnet.norm2.of(&moments);
         self.moments = self.winograd(&resnet.conv2, (&at.hidden, self.shape), Some(&norm), &at.out, true);
     }
 
@@ -66,7 +87,7 @@ impl<'a> Run<'a> {
     pub(super) fn attention(&mut self, attention: &Attention, at: &AttentionPlaces) {
         let (cpu, shape) = (self.cpu, self.shape);
         let (tokens, channels) = (shape.height * shape.width, shape.channels);
-        let norm = attention.group_norm.affine(&self.moments);
+        let norm = attention.group_norm.of(&self.moments);
         let [x, normed] = disjoint(self.values, [&self.x, &at.normed]);
         normalise(cpu, &x[..shape.len()], &norm, &mut normed[..shape.len()]);
         self.direct(&attention.to_q, (&at.normed, shape), &at.query, false);
@@ -85,12 +106,20 @@ impl<'a> Run<'a> {
         self.moments = self.direct(&attention.to_out, (&at.normed, shape), &self.x.clone(), true);
     }
 
-    pub(super) fn conv_out(&mut self, norm: &GroupNorm, conv_out: &Winograd, plan: &Plan) {
-        let norm = norm.affine(&self.moments);
+    pub(super) fn conv_out(&mut self, norm: &NormLayer, conv_out: &Winograd, plan: &Plan) {
+        let norm = norm.of(&self.moments);
         let x = (&self.x.clone(), self.shape);
         self.winograd(conv_out, x, Some(&norm), &plan.conv_out, false);
         self.x = plan.conv_out.clone();
         self.shape.channels = conv_out.channels_out();
+    }
+
+    /// Adds to what [`Run::conv_out`] made the means of what it read.
+    pub(super) fn add_means(&mut self, plan: &Plan) {
+        let (tokens, groups) = (self.shape.height * self.shape.width, self.shape.channels);
+        let [x, out] = disjoint(self.values, [&plan.mid[1].out, &self.x]);
+        let channels = plan.channels;
+        add_means(&x[..tokens * channels], channels, &mut out[..tokens * groups], groups);
     }
 
     pub(super) fn quant_conv(&mut self, quant_conv: &Direct, plan: &Plan) {
@@ -119,7 +148,7 @@ impl<'a> Run<'a> {
         &mut self,
         conv: &Winograd,
         (x, shape): (&Place, Shape),
-        norm: Option<&Affine>,
+        norm: Option<&Norm>,
         out: &Place,
         add: bool,
     ) -> Vec<Moments> {

@@ -1,20 +1,10 @@
-//! One name for each encoder tensor: diffusers' present one, whatever the file calls it.
+//! Names that say level and layer.
 //!
-//! Three styles are known. Original (LDM) keys: `encoder.down.0.block.0`, `encoder.mid.attn_1.q`, `encoder.norm_out`.
+//! Three styles are known, and KL encoders come in all. Original (LDM) keys, HunyuanImage's too: `encoder.down.0.block.0`, `encoder.mid.attn_1.q`, `encoder.norm_out`.
 //! Present diffusers keys: `encoder.down_blocks.0.resnets.0`, `…attentions.0.to_q`. Diffusers' attention before
 //! version 0.15: `…attentions.0.query`. The correspondence is that of diffusers'
-//! `convert_ldm_vae_checkpoint` and `AttentionBlock`'s deprecated names.
-
-/// Where a VAE lies in a file: bare, in an original full checkpoint, in an all-in-one file of other tools.
-pub(super) const PREFIXES: [&str; 3] = ["", "first_stage_model.", "vae."];
-
-/// A tensor that every known encoder has under the same name in all styles.
-pub(super) const LANDMARK: &str = "encoder.conv_in.weight";
-
-/// True for names (without prefix) of the encoder and of the 1×1 convolution behind it.
-pub(super) fn belongs_to_encoder(name: &str) -> bool {
-    name.starts_with("encoder.") || name.starts_with("quant_conv.")
-}
+//! `convert_ldm_vae_checkpoint` and `AttentionBlock`'s deprecated names. Flux.2's original keys have the 1×1 convolution
+//! behind the encoder inside of it.
 
 /// The diffusers name of a tensor of the encoder; a name of no known style is returned as it is.
 pub(super) fn canonical(name: &str) -> String {
@@ -32,6 +22,7 @@ pub(super) fn canonical(name: &str) -> String {
         ["encoder", "mid", "attn_1", part, rest] | ["encoder", "mid_block", "attentions", "0", part, rest] => {
             format!("encoder.mid_block.attentions.0.{}.{rest}", attention_part(part))
         }
+        ["encoder", "quant_conv", rest] => format!("quant_conv.{rest}"),
         ["encoder", "norm_out", rest] => format!("encoder.conv_norm_out.{rest}"),
         _ => name.to_owned(),
     }
@@ -43,7 +34,7 @@ fn attention_part(part: &str) -> &str {
         "q" | "query" => "to_q",
         "k" | "key" => "to_k",
         "v" | "value" => "to_v",
-        "proj_out" | "proj_attn" => "to_out.0",
+        "proj" | "proj_out" | "proj_attn" => "to_out.0",
         other => other,
     }
 }
@@ -64,17 +55,11 @@ mod tests {
             ("encoder.mid_block.attentions.0.query.weight", "encoder.mid_block.attentions.0.to_q.weight"),
             ("encoder.mid_block.attentions.0.proj_attn.weight", "encoder.mid_block.attentions.0.to_out.0.weight"),
             ("encoder.norm_out.weight", "encoder.conv_norm_out.weight"),
+            ("encoder.quant_conv.weight", "quant_conv.weight"),
         ];
         for (name, expected) in table {
             assert_eq!(canonical(name), expected);
             assert_eq!(canonical(expected), expected, "canonical names stay");
         }
-    }
-
-    #[test]
-    fn the_decoder_and_its_convolution_do_not_belong() {
-        assert!(belongs_to_encoder("quant_conv.weight"));
-        assert!(!belongs_to_encoder("post_quant_conv.weight"));
-        assert!(!belongs_to_encoder("decoder.conv_in.weight"));
     }
 }
