@@ -182,7 +182,11 @@ fn a_toml_dataset_is_baked_with_its_own_settings() {
     let (config, vae) = (folder.join("set.toml"), tiny_vae());
     let outcome =
         prebake(&["bake", config.to_str().unwrap(), "--for", "sd-scripts", "--vae", vae.to_str().unwrap(), "--json"]);
-    assert!(outcome.stderr.contains("these keys shape no latent and are left to the trainer: shuffle_caption"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("these keys shape no latent and are left to the trainer: shuffle_caption"),
+        "{}",
+        outcome.stderr
+    );
     assert_eq!(outcome.fine()["encoded"], 2, "the trainer does not look into sub-folders");
     let bytes = fs::read(folder.join("a_0150x0110_sdxl.npz")).unwrap();
     assert!(prebake::containers::Container::Npz.read(&bytes).unwrap().arrays.contains_key("latents_flipped"));

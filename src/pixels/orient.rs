@@ -40,6 +40,37 @@ pub fn mirror(picture: Raster) -> Raster {
     upright(picture, 2)
 }
 
+/// The orientation that turns a picture upright as `orientation` does, and mirrors it left to right after that.
+pub const fn then_mirrored(orientation: u8) -> u8 {
+    match orientation {
+        1 => 2,
+        2 => 1,
+        3 => 4,
+        4 => 3,
+        5 => 6,
+        6 => 5,
+        7 => 8,
+        8 => 7,
+        // An illegal tag is no turn.
+        _ => 2,
+    }
+}
+
+/// As [`then_mirrored`], top to bottom.
+pub const fn then_upside_down(orientation: u8) -> u8 {
+    // Half a turn and a mirroring.
+    match then_mirrored(orientation) {
+        1 => 3,
+        2 => 4,
+        3 => 1,
+        4 => 2,
+        5 => 7,
+        6 => 8,
+        7 => 5,
+        _ => 6,
+    }
+}
+
 /// Copies the samples with columns and rows reversed as asked, then rows for columns.
 fn reorder<const C: usize>(stored: &Raster, columns_back: bool, rows_back: bool, transposed: bool) -> Vec<u8> {
     let (width, height) = (stored.size.width as usize, stored.size.height as usize);
@@ -116,6 +147,20 @@ mod tests {
             for x in 0..70 {
                 assert_eq!(turned.data[x * 45 + (44 - y)], data[y * 70 + x]);
             }
+        }
+    }
+
+    #[test]
+    fn an_orientation_with_a_mirroring_is_the_two_in_turn() {
+        let flipped = |picture: Raster| {
+            let (width, channels) = (picture.size.width as usize, picture.channels);
+            let data = picture.data.chunks(width * channels).rev().flatten().copied().collect();
+            Raster { data, ..picture }
+        };
+        for orientation in 0..=9 {
+            let turned = upright(letters(3), orientation);
+            assert_eq!(upright(letters(3), then_mirrored(orientation)), mirror(turned.clone()), "{orientation}");
+            assert_eq!(upright(letters(3), then_upside_down(orientation)), flipped(turned), "{orientation}");
         }
     }
 }

@@ -79,6 +79,8 @@ pub enum Own {
     },
     /// SimpleTuner.
     SimpleTuner(Box<super::simpletuner::Options>),
+    /// ai-toolkit.
+    AiToolkit(super::ai_toolkit::JobSettings),
 }
 
 impl Subset {
@@ -143,6 +145,7 @@ const READERS: &[Reader] = &[
     super::imagefolder::parse,
     super::sd_scripts::metadata::parse,
     super::simpletuner::config::parse,
+    super::ai_toolkit::job::parse,
 ];
 
 #[cfg(test)]

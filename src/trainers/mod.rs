@@ -4,9 +4,12 @@
 //! entries it wants for them. It decides everything and touches no file; [`crate::plan`] compares its wishes with what
 //! lies in the cache, [`crate::bake`] fulfils them.
 
+pub mod ai_toolkit;
 pub mod description;
+pub mod diffusion_pipe;
 pub mod imagefolder;
 pub mod musubi;
+pub mod onetrainer;
 pub mod sd_scripts;
 pub mod simpletuner;
 pub mod store;
@@ -16,11 +19,11 @@ pub use description::{Description, Listed, Own, Subset, SubsetSettings};
 use crate::bucket::simpletuner::AspectTable;
 use crate::bucket::{Assignment, NoBucket};
 use crate::containers::{Array, Container};
-use crate::dataset::{Image, Probe};
+use crate::dataset::{Image, Probe, Profile};
 use crate::error::{Error, Result};
 use crate::hash::EncoderId;
 use crate::problem::{Kind, Problem};
-use crate::recipe::{EntryKind, Family, KeyInputs, PixelRecipe, Recipe, Resample, Stored, Target};
+use crate::recipe::{EntryKind, Family, Filter, KeyInputs, PixelRecipe, Recipe, Resample, Stored, Target};
 use crate::units::Size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -188,7 +191,9 @@ pub fn convention(target: Target, subset: &Subset, recipe: &Recipe) -> Result<Bo
         Target::SdScripts => Box::new(sd_scripts::SdScripts::new(subset, recipe)?),
         Target::Musubi => Box::new(musubi::Musubi::new(subset, recipe)?),
         Target::SimpleTuner => Box::new(simpletuner::SimpleTuner::new(subset, recipe)?),
-        other => return Err(Error::usage(format!("--for {}: not written yet", other.name()), "--for sd-scripts")),
+        Target::AiToolkit => Box::new(ai_toolkit::AiToolkit::new(subset, recipe)?),
+        Target::OneTrainer => Box::new(onetrainer::OneTrainer::new(subset, recipe)?),
+        Target::DiffusionPipe => Box::new(diffusion_pipe::DiffusionPipe::new(subset, recipe)?),
     })
 }
 
@@ -212,6 +217,42 @@ fn agree<T: PartialEq>(flag: &str, asked: Option<T>, key: &str, said: Option<T>)
         }
         (asked, said) => Ok(said.or(asked)),
     }
+}
+
+/// Refuses flags that trainers have no counterpart for whose buckets alone are planned.
+fn ensure_plain_buckets(target: Target, recipe: &Recipe) -> Result<()> {
+    let flags = [
+        (recipe.max_area.is_some(), "--max-area"),
+        (recipe.min_bucket.is_some(), "--min-bucket"),
+        (recipe.max_bucket.is_some(), "--max-bucket"),
+        (recipe.upscale == Some(false), "--no-upscale"),
+        (recipe.background.is_some(), "--background"),
+        (recipe.icc == Some(true), "--icc apply"),
+        (recipe.orientation.is_some(), "--orientation"),
+        (recipe.resize.is_some_and(|filter| filter != Filter::Auto), "--resize"),
+        (recipe.flip == Some(true), "--flip"),
+        (recipe.alpha_mask == Some(true), "--alpha-mask"),
+    ];
+    match flags.into_iter().find(|(given, _)| *given) {
+        None => Ok(()),
+        Some((_, flag)) => Err(Error::usage(format!("{flag}: {} has no such setting", target.name()), "leave it out")),
+    }
+}
+
+/// What harms an image under a trainer that ignores colour profiles, where transparency is cut off or laid over white.
+fn plain_harms(image: &Image, target: Target) -> Vec<Problem> {
+    let Some(probe) = &image.probe else { return Vec::new() };
+    let mut harms = Vec::new();
+    if probe.transparent {
+        let what = if target == Target::DiffusionPipe { "is laid over white" } else { "is cut off" };
+        let message = format!("has transparency, which {what} by {}", target.name());
+        harms.push(Problem::warning(image.path.clone(), Kind::Alpha, message));
+    }
+    if probe.profile == Profile::Other {
+        let message = format!("has a colour profile that is not sRGB, which {} ignores", target.name());
+        harms.push(Problem::warning(image.path.clone(), Kind::Icc, message).with_hint("convert the image to sRGB"));
+    }
+    harms
 }
 
 /// A resolution as people write it: `512` for a square, else `WxH`.
