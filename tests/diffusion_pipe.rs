@@ -1,6 +1,6 @@
 //! diffusion-pipe's buckets: its own answers.
 
-use super::support::{data, json_file, numbers};
+use super::support::{Folder, data, json_file, numbers};
 use prebake::bucket::diffusion_pipe::{Ratios, Settings};
 use prebake::bucket::{BucketRule, DiffusionPipeBuckets};
 use prebake::units::Size;
@@ -61,4 +61,16 @@ fn every_size_gets_the_buckets_that_diffusion_pipe_gives() {
         }
     }
     assert_eq!(compared, 1200);
+}
+
+#[test]
+fn its_buckets_are_planned_and_its_caches_are_not_baked() {
+    let folder = Folder::new();
+    folder.picture("a.png", 150, 100, 1);
+    let flags = ["--for", "diffusion-pipe", "--family", "sdxl", "--resolution", "1024"];
+    let plan = folder.run("plan", &[&flags[..], &["--json", "-q"]].concat()).fine();
+    assert_eq!(plan["buckets"][0]["reso"], serde_json::json!([1296, 816]));
+    let refused = folder.run("bake", &flags);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("--for diffusion-pipe: its buckets are planned"), "{refused:?}");
 }

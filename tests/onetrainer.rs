@@ -1,6 +1,6 @@
 //! OneTrainer's buckets: mgds' own answers.
 
-use super::support::{data, json_file, numbers};
+use super::support::{Folder, data, json_file, numbers};
 use prebake::bucket::onetrainer::Settings;
 use prebake::bucket::{Assignment, BucketRule, OneTrainerBuckets};
 use prebake::units::Size;
@@ -34,4 +34,16 @@ fn every_size_gets_the_bucket_and_the_scale_that_onetrainer_gives() {
         }
     }
     assert_eq!(compared, 1000);
+}
+
+#[test]
+fn its_buckets_are_planned_and_its_caches_are_not_baked() {
+    let folder = Folder::new();
+    folder.picture("a.png", 150, 100, 1);
+    let flags = ["--for", "onetrainer", "--family", "sdxl", "--resolution", "1024"];
+    let plan = folder.run("plan", &[&flags[..], &["--json", "-q"]].concat()).fine();
+    assert_eq!(plan["buckets"][0]["reso"], serde_json::json!([1280, 832]));
+    let refused = folder.run("bake", &flags);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("--for onetrainer: its buckets are planned"), "{refused:?}");
 }
