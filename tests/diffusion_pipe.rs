@@ -1,6 +1,6 @@
 //! diffusion-pipe's buckets: its own answers.
 
-use super::support::{Folder, data, json_file, numbers};
+use super::support::{Folder, data, json_file, numbers, tiny_vae};
 use prebake::bucket::diffusion_pipe::{Ratios, Settings};
 use prebake::bucket::{BucketRule, DiffusionPipeBuckets};
 use prebake::units::Size;
@@ -70,7 +70,8 @@ fn its_buckets_are_planned_and_its_caches_are_not_baked() {
     let flags = ["--for", "diffusion-pipe", "--family", "sdxl", "--resolution", "1024"];
     let plan = folder.run("plan", &[&flags[..], &["--json", "-q"]].concat()).fine();
     assert_eq!(plan["buckets"][0]["reso"], serde_json::json!([1296, 816]));
-    let refused = folder.run("bake", &flags);
+    let vae = tiny_vae();
+    let refused = folder.run("bake", &[&flags[..], &["--vae", vae.to_str().unwrap()]].concat());
     assert_eq!(refused.code, 2);
     assert!(refused.stderr.contains("--for diffusion-pipe: its buckets are planned"), "{refused:?}");
 }
