@@ -3,8 +3,9 @@
     python sd_scripts_check.py --sd-scripts DIR --model MODEL --vae FILE --config dataset.toml
     python sd_scripts_check.py --sd-scripts DIR --model MODEL --vae FILE --train-data-dir DIR --resolution 1024 --enable_bucket …
 
-MODEL is sd15, sdxl, sd3, flux, chroma or lumina2. Options it does not know (`--resolution`, `--flip_aug`, …) go to sd-scripts' own option parser. A relative `image_dir` in
-the TOML is looked for beside the TOML. Needs a checkout of kohya-ss/sd-scripts 0.10.1 and what its library imports:
+MODEL is sd15, sdxl, sd3, flux, chroma or lumina2. Options it does not know (`--resolution`, `--flip_aug`, …) go to
+sd-scripts' own option parser. Relative paths in the TOML are looked for beside the TOML. Needs a checkout of
+kohya-ss/sd-scripts 0.10.1 and what its library imports:
 
     pip install torch torchvision numpy pillow opencv-python-headless==4.10.0.84 diffusers==0.32.1 transformers==4.54.1 \\
         accelerate==1.6.0 imagesize==1.4.1 safetensors einops voluptuous toml ftfy sentencepiece protobuf
@@ -18,6 +19,7 @@ REJECTED, differs by more than 1e-3 or breaks a batch, or if there is no image a
 """
 
 import argparse
+import copy
 import logging
 import os
 import re
@@ -196,7 +198,11 @@ def difference(name, cached, expected):
 
 def compare(trainer, vae, model, info, subset, path):
     """(largest latent difference, problems) of an accepted cache against the same image computed anew."""
-    pixels, masks, sizes, crops = trainer.train_util.load_images_and_masks_for_caching([info], subset.alpha_mask, False)
+    picture = info
+    if info.absolute_path.endswith(".npz"):  # metadata without image_size: the cache it found stands for the image
+        picture = copy.copy(info)
+        picture.absolute_path = info.image_key
+    pixels, masks, sizes, crops = trainer.train_util.load_images_and_masks_for_caching([picture], subset.alpha_mask, False)
     latents, size, crop, flipped, mask = trainer.strategy.load_latents_from_disk(path, info.bucket_reso)
     wanted = [("latents", latents, stored_mean(vae, pixels, model))]
     if subset.flip_aug:

@@ -149,6 +149,28 @@ mod tests {
     }
 
     #[test]
+    fn each_family_has_the_trainers_file_name_sizes_and_scale() {
+        let scaled = |family| stored(family, Dtype::F32) != Stored::raw(Dtype::F32);
+        for (family, end, sized, is_scaled) in [
+            (Family::Sd15, "_sd.npz", false, false),
+            (Family::Sdxl, "_sdxl.npz", false, false),
+            (Family::Sd3, "_sd3.npz", true, false),
+            (Family::Flux, "_flux.npz", true, true),
+            (Family::Chroma, "_flux.npz", true, true),
+            (Family::Lumina2, "_lumina.npz", true, true),
+            (Family::HunyuanImage, "_hi.npz", true, false),
+            (Family::Anima, "_anima.npz", true, true),
+        ] {
+            assert_eq!((suffix(family), is_multi_resolution(family), scaled(family)), (end, sized, is_scaled));
+        }
+        let size = Size::new(832, 1216);
+        let shape = |family: Family| family.latent_shape(stored(family, Dtype::F32), size);
+        assert_eq!(shape(Family::HunyuanImage), [64, 38, 26]);
+        assert_eq!(shape(Family::Anima), [16, 152, 104]);
+        assert_eq!(shape(Family::Lumina2), [16, 152, 104]);
+    }
+
+    #[test]
     fn only_a_name_of_this_very_stem_and_family_claims_an_image() {
         let claimed = |family, name| claimed_size(family, "img1", name);
         assert_eq!(claimed(Family::Sdxl, "img1_0200x0150_sdxl.npz"), Some(Size::new(200, 150)));

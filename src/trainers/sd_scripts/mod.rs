@@ -58,6 +58,8 @@ pub struct SdScripts {
     dtype: Dtype,
     posterior: Posterior,
     settings: BTreeMap<String, String>,
+    /// The trainer's own flags for these settings, where no description of its own says them.
+    flags: Option<String>,
 }
 
 impl SdScripts {
@@ -90,6 +92,7 @@ impl SdScripts {
         )?;
         ensure_step(recipe.family, &asked)?;
         let settings = describe(&asked);
+        let flags = (subset.described_by != Some(Target::SdScripts)).then(|| bucket_flags(&asked));
         let hint = "--min-bucket and --max-bucket set the range; the trainer's own are 256 and 1024";
         let rule = SdScriptsBuckets::new(asked).map_err(|message| Error::usage(message, hint))?;
         let mut convention = Self {
@@ -103,6 +106,7 @@ impl SdScripts {
             dtype: recipe.store_dtype.unwrap_or(Dtype::F32),
             posterior: recipe.posterior,
             settings,
+            flags,
         };
         for (name, value) in [
             ("flip", convention.flip.to_string()),
@@ -198,6 +202,11 @@ impl Convention for SdScripts {
 
     fn setup(&self) -> Vec<String> {
         let mut lines = vec!["train with --cache_latents --cache_latents_to_disk".to_owned()];
+        if let Some(flags) = &self.flags {
+            let on = [(self.flip, " --flip_aug"), (self.alpha_mask, " --alpha_mask")];
+            let on: String = on.into_iter().filter_map(|(on, flag)| on.then_some(flag)).collect();
+            lines.push(format!("and with {flags}{on}, or the same in its TOML"));
+        }
         if self.resize != Filter::Auto {
             lines.push(format!("keep resize_interpolation = \"{}\" in the dataset's TOML", self.resize.name()));
         }
@@ -247,6 +256,17 @@ fn describe(asked: &Settings) -> BTreeMap<String, String> {
         ("orientation".to_owned(), "ignore".to_owned()),
         ("icc".to_owned(), "ignore".to_owned()),
     ])
+}
+
+/// The trainer's command line for these buckets (`tu:4600-4660`).
+fn bucket_flags(asked: &Settings) -> String {
+    let resolution = format!("--resolution {},{}", asked.resolution.width, asked.resolution.height);
+    if !asked.enabled {
+        return resolution;
+    }
+    let (min, max, step) = (asked.min_bucket, asked.max_bucket, asked.step);
+    let buckets = format!("--enable_bucket --min_bucket_reso {min} --max_bucket_reso {max} --bucket_reso_steps {step}");
+    format!("{resolution} {buckets}{}", if asked.upscale { "" } else { " --bucket_no_upscale" })
 }
 
 /// Refuses a bucket step that the trainer's scripts assert against.
