@@ -270,7 +270,6 @@ mod tests {
                 let pixels = Tensor::from_vec(golden.pixels, shape, &Device::Cpu).unwrap();
                 let moments = encoder.forward(pixels).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
                 let off = made_weights::difference(&moments, &[golden.mean, golden.logvar].concat());
-                println!("{net} {}x{}: off by {off:e}", golden.height, golden.width);
                 assert!(off <= 2e-4, "{net} {}x{}: off by {off:e}", golden.height, golden.width);
             }
         }

@@ -37,7 +37,7 @@ impl<'a> Fallback<'a> {
 
     /// What shapes latents and batches. `alpha_mask` has no fallback (`config_util.py:201`).
     pub(super) fn settings(&self) -> Result<SubsetSettings> {
-        let side = |key: &str| self.read(key, "a number from 1", |value| as_side(value));
+        let side = |key: &str| self.read(key, "a number from 1", as_side);
         Ok(SubsetSettings {
             resolution: self.read("resolution", "a number or [width, height]", as_size)?,
             buckets: self.boolean("enable_bucket")?,
