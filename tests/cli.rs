@@ -1,6 +1,7 @@
 //! Transcripts of the command line: exit code, stdout, stderr.
 
-use crate::support::{Folder, command, prebake, tiny_vae, write_changed_vae};
+use crate::made_weights::{self, Style};
+use crate::support::{self, Folder, command, prebake, tiny_vae, write_changed_vae};
 use std::fs;
 use std::process::Stdio;
 
@@ -266,19 +267,45 @@ fn readme_commands() -> Vec<Vec<String>> {
     lines.map(|line| line.split_whitespace().skip(1).map(str::to_owned).collect()).collect()
 }
 
-#[test]
-fn every_prebake_command_of_the_readme_runs_as_written() {
-    let folder = Folder::new();
-    folder.picture("photos/a.png", 150, 110, 1);
-    folder.picture("photos/cats/b.png", 90, 200, 2);
-    fs::copy(tiny_vae(), folder.join("sdxl_vae.safetensors")).unwrap();
+/// The descriptions that the README's commands name, one for each trainer, of the folder `photos`.
+fn write_descriptions(folder: &Folder) {
     let subset = "[[datasets.subsets]]\nimage_dir = \"photos\"\ncaption_extension = \".txt\"\n";
     folder.write(
         "dataset.toml",
         format!("[[datasets]]\nresolution = 128\nenable_bucket = true\nmin_bucket_reso = 64\n{subset}"),
     );
+    folder.write(
+        "musubi.toml",
+        "[[datasets]]\nimage_directory = \"photos\"\ncaption_extension = \".txt\"\nresolution = 128\n\
+         enable_bucket = true\ncache_directory = \"musubi\"\n",
+    );
+    folder.write(
+        "multidatabackend.json",
+        r#"[{"id": "photos", "type": "local", "instance_data_dir": "photos", "cache_dir_vae": "vae", "resolution": 128,
+            "resolution_type": "pixel_area", "caption_strategy": "textfile"}]"#,
+    );
+    folder.write(
+        "job.yaml",
+        "job: extension\nconfig:\n  name: photos\n  process:\n    - type: sd_trainer\n      datasets:\n        \
+         - folder_path: photos\n          caption_ext: txt\n          resolution: 128\n          \
+         cache_latents_to_disk: true\n      model:\n        name_or_path: x\n        arch: sdxl\n",
+    );
+}
+
+#[test]
+fn every_prebake_command_of_the_readme_runs_as_written() {
+    let folder = Folder::new();
+    folder.picture("photos/a.png", 150, 110, 1);
+    folder.picture("photos/cats/b.png", 90, 200, 2);
+    folder.write("photos/a.txt", "a");
+    folder.write("photos/cats/b.txt", "b");
+    fs::copy(tiny_vae(), folder.join("sdxl_vae.safetensors")).unwrap();
+    fs::copy(support::data("vae/flux_tiny_f16.safetensors"), folder.join("ae.safetensors")).unwrap();
+    let wan = made_weights::write(folder.path(), &made_weights::tensors("wan", Style::Original));
+    fs::rename(wan, folder.join("qwen_image_vae.safetensors")).unwrap();
+    write_descriptions(&folder);
     let commands = readme_commands();
-    assert!(commands.len() >= 6, "{commands:?}");
+    assert!(commands.len() >= 11, "{commands:?}");
     for arguments in commands {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let output = command(&arguments).current_dir(folder.path()).output().unwrap();

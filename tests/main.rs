@@ -15,6 +15,7 @@ mod listed; // images that a description names one by one
 mod made_weights; // tiny encoders whose weights follow from names
 mod memory; // what an encode keeps resident, against the formula
 mod musubi; // its buckets, and what a bake leaves for it
+mod networks; // latents of Flux.2, Wan 2.1 and HunyuanImage 2.1
 mod onetrainer; // buckets of OneTrainer
 mod rebuild; // change one thing, count what is encoded
 mod resize; // golden pictures of OpenCV and Pillow

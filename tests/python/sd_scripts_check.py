@@ -3,7 +3,7 @@
     python sd_scripts_check.py --sd-scripts DIR --model MODEL --vae FILE --config dataset.toml
     python sd_scripts_check.py --sd-scripts DIR --model MODEL --vae FILE --train-data-dir DIR --resolution 1024 --enable_bucket …
 
-MODEL is sd15, sdxl, sd3, flux, chroma or lumina2. Options it does not know (`--resolution`, `--flip_aug`, …) go to
+MODEL is sd15, sdxl, sd3, flux, chroma, lumina2, anima or hunyuan-image. Options it does not know (`--resolution`, `--flip_aug`, …) go to
 sd-scripts' own option parser. Relative paths in the TOML are looked for beside the TOML. Needs a checkout of
 kohya-ss/sd-scripts 0.10.1 and what its library imports:
 
@@ -11,8 +11,9 @@ kohya-ss/sd-scripts 0.10.1 and what its library imports:
         accelerate==1.6.0 imagesize==1.4.1 safetensors einops voluptuous toml ftfy sentencepiece protobuf
 
 Dataset description, buckets, cache names, validity check, pixels, loader and batches are sd-scripts' own code. Only its
-tokenizer (a download) and the Accelerator (one CPU process) are stood in for. The latents are recomputed by diffusers'
-AutoencoderKL with the weights of `--vae`, in f32, as the posterior mean; sd-scripts itself stores a random draw.
+tokenizer (a download) and the Accelerator (one CPU process) are stood in for. The latents are recomputed with the weights
+of `--vae`, in f32, as the posterior mean: by diffusers' AutoencoderKL, for Anima and HunyuanImage by sd-scripts' own
+networks. sd-scripts itself stores a random draw, for Anima the mean.
 
 For each image one line: ACCEPTED or REJECTED by sd-scripts' check, then what differs. Exit status 1 if anything is
 REJECTED, differs by more than 1e-3 or breaks a batch, or if there is no image at all.
@@ -31,6 +32,7 @@ import numpy as np
 import torch
 from diffusers import AutoencoderKL
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 TOLERANCE = 1e-3
 
@@ -38,6 +40,8 @@ TOLERANCE = 1e-3
 # scaled in the file (library/flux_models.py, AutoEncoder.encode); the others are stored raw and scaled in training.
 RAW, FLUX = (0.0, 1.0), (0.1159, 0.3611)
 STORED_SHIFT_SCALE = {"sd15": RAW, "sdxl": RAW, "sd3": RAW, "flux": FLUX, "chroma": FLUX, "lumina2": FLUX}
+
+MODELS = sorted([*STORED_SHIFT_SCALE, "anima", "hunyuan-image"])
 
 # Names of the encoder's weights in original checkpoints and in older diffusers files -> diffusers' names today.
 KEY_RULES = [
@@ -60,7 +64,7 @@ KEY_RULES = [
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--sd-scripts", type=Path, required=True, help="checkout of kohya-ss/sd-scripts")
-    parser.add_argument("--model", choices=sorted(STORED_SHIFT_SCALE), required=True)
+    parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--vae", type=Path, required=True, help="safetensors file: a VAE or a full checkpoint")
     dataset = parser.add_mutually_exclusive_group(required=True)
     dataset.add_argument("--config", type=Path, help="sd-scripts dataset_config TOML")
@@ -107,6 +111,47 @@ def load_vae(path):
     return vae.eval()
 
 
+def load_whole(module, path, state):
+    """The module in f32 with these weights; all of its encoder's must be there."""
+    absent = [key for key in module.load_state_dict(state, strict=False).missing_keys if key.startswith(("encoder.", "quant_conv."))]
+    if absent:
+        sys.exit(f"{path} lacks {len(absent)} encoder weights, such as {min(absent)}")
+    return module.eval()
+
+
+def anima_mean(path):
+    """sd-scripts' own VAE for Anima, whose latents it normalises itself."""
+    from library import qwen_image_autoencoder_kl as qwen
+
+    state = qwen.convert_comfyui_state_dict({key: tensor.float() for key, tensor in load_file(path).items()})
+    vae = load_whole(qwen.AutoencoderKLQwenImage(base_dim=len(state["encoder.conv_in.weight"])), path, state)
+    return lambda pixels: vae.encode_pixels_to_latents(pixels)[0]
+
+
+def hunyuan_image_mean(path):
+    """sd-scripts' own encoder of HunyuanImage 2.1, at the widths found in the file."""
+    from library import hunyuan_image_vae
+
+    state = {key: tensor.float() for key, tensor in load_file(path).items()}
+    widths = [len(state[f"encoder.down.{level}.block.0.conv1.weight"]) for level in range(6)]
+    encoder = hunyuan_image_vae.Encoder(3, len(state["encoder.conv_out.weight"]) // 2, widths, 2, 32)
+    load_whole(torch.nn.ModuleDict({"encoder": encoder}), path, state)
+    return lambda pixels: encoder(pixels).chunk(2, dim=1)[0][0]
+
+
+def kl_mean(path, model):
+    """diffusers' network of the other families, stored as sd-scripts does."""
+    vae, (shift, scale) = load_vae(path), STORED_SHIFT_SCALE[model]
+    return lambda pixels: (vae.encode(pixels).latent_dist.mean[0] - shift) * scale
+
+
+def load_mean(path, model):
+    """Pixels (1, 3, H, W) in [-1, 1] -> the mean (C, h, w) as sd-scripts stores it, as a function."""
+    own = {"anima": anima_mean, "hunyuan-image": hunyuan_image_mean}
+    mean = own[model](path) if model in own else kl_mean(path, model)
+    return torch.no_grad()(lambda pixels: mean(pixels).numpy())
+
+
 class ZeroTokens:
     """Stands in for the tokenizer, whose vocabulary would be downloaded: latents do not depend on it."""
 
@@ -128,7 +173,8 @@ class Trainer:
 
     def __init__(self, root, model):
         sys.path.insert(0, str(root))
-        from library import config_util, strategy_base, strategy_flux, strategy_lumina, strategy_sd, strategy_sd3, train_util
+        from library import config_util, strategy_anima, strategy_base, strategy_flux, strategy_hunyuan_image
+        from library import strategy_lumina, strategy_sd, strategy_sd3, train_util
 
         logging.disable(logging.INFO)
         self.config_util, self.train_util = config_util, train_util
@@ -139,6 +185,8 @@ class Trainer:
             "flux": lambda: strategy_flux.FluxLatentsCachingStrategy(True, 1, False),
             "chroma": lambda: strategy_flux.FluxLatentsCachingStrategy(True, 1, False),
             "lumina2": lambda: strategy_lumina.LuminaLatentsCachingStrategy(True, 1, False),
+            "anima": lambda: strategy_anima.AnimaLatentsCachingStrategy(True, 1, False),
+            "hunyuan-image": lambda: strategy_hunyuan_image.HunyuanImageLatentsCachingStrategy(True, 1, False),
         }
         self.strategy = build[model]()
         strategy_base.LatentsCachingStrategy.set_strategy(self.strategy)
@@ -178,13 +226,6 @@ class Trainer:
         return "a wanted key is not in it" if os.path.exists(path) else "no such file"
 
 
-def stored_mean(vae, pixels, model):
-    """Posterior mean (C, H/8, W/8) of pixels (1, 3, H, W) in [-1, 1], scaled as sd-scripts stores it."""
-    shift, scale = STORED_SHIFT_SCALE[model]
-    with torch.no_grad():
-        return ((vae.encode(pixels).latent_dist.mean[0] - shift) * scale).numpy()
-
-
 def difference(name, cached, expected):
     """(largest difference, problem or None) of one cached array."""
     if cached is None:
@@ -196,7 +237,7 @@ def difference(name, cached, expected):
     return largest, None if largest <= TOLERANCE else f"{name} differs by {largest:.3g}"
 
 
-def compare(trainer, vae, model, info, subset, path):
+def compare(trainer, mean, info, subset, path):
     """(largest latent difference, problems) of an accepted cache against the same image computed anew."""
     picture = info
     if info.absolute_path.endswith(".npz"):  # metadata without image_size: the cache it found stands for the image
@@ -204,9 +245,9 @@ def compare(trainer, vae, model, info, subset, path):
         picture.absolute_path = info.image_key
     pixels, masks, sizes, crops = trainer.train_util.load_images_and_masks_for_caching([picture], subset.alpha_mask, False)
     latents, size, crop, flipped, mask = trainer.strategy.load_latents_from_disk(path, info.bucket_reso)
-    wanted = [("latents", latents, stored_mean(vae, pixels, model))]
+    wanted = [("latents", latents, mean(pixels))]
     if subset.flip_aug:
-        wanted.append(("latents_flipped", flipped, stored_mean(vae, torch.flip(pixels, [3]), model)))
+        wanted.append(("latents_flipped", flipped, mean(torch.flip(pixels, [3]))))
     found = [difference(*array) for array in wanted]
     problems = [problem for _, problem in found if problem]
     if subset.alpha_mask:
@@ -221,7 +262,7 @@ def compare(trainer, vae, model, info, subset, path):
     return float(np.max([largest for largest, _ in found])), problems
 
 
-def check_images(trainer, vae, model, dataset):
+def check_images(trainer, mean, dataset):
     """Prints one line an image; (images, rejected, wrong)."""
     rejected = wrong = 0
     for info in dataset.image_data.values():
@@ -232,7 +273,7 @@ def check_images(trainer, vae, model, dataset):
             print(f"REJECTED  {info.absolute_path}: {os.path.basename(path)}: {reason}")
             continue
         try:
-            largest, problems = compare(trainer, vae, model, info, subset, path)
+            largest, problems = compare(trainer, mean, info, subset, path)
         except Exception as error:
             largest, problems = np.nan, [f"{type(error).__name__}: {error}"]
         wrong += bool(problems)
@@ -243,7 +284,7 @@ def check_images(trainer, vae, model, dataset):
     return len(dataset.image_data), rejected, wrong
 
 
-def check_batches(dataset):
+def check_batches(dataset, stride):
     """Fetches every batch through sd-scripts' own caching step and `__getitem__`; (batches, broken)."""
     one_process = SimpleNamespace(num_processes=1, process_index=0, device="cpu", wait_for_everyone=lambda: None)
     dataset.new_cache_latents(NoEncoder(), one_process)
@@ -253,7 +294,7 @@ def check_batches(dataset):
         width, height = dataset.bucket_manager.resos[where.bucket_index]
         try:
             latents = dataset[index]["latents"]
-            if tuple(latents.shape[2:]) != (height // 8, width // 8):
+            if tuple(latents.shape[2:]) != (height // stride, width // stride):
                 raise ValueError(f"latents {tuple(latents.shape)} in bucket {width}x{height}")
             if not torch.isfinite(latents).all():
                 raise ValueError(f"latents that are not finite in bucket {width}x{height}")
@@ -272,14 +313,15 @@ def main():
         os.chdir(config.parent)
     else:
         options += ["--train_data_dir", str(args.train_data_dir.resolve())]
-    trainer, vae = Trainer(root, args.model), load_vae(vae_path)
+    trainer = Trainer(root, args.model)
+    mean, stride = load_mean(vae_path, args.model), 32 if args.model == "hunyuan-image" else 8
     group = trainer.build_group(options)
-    images, rejected, wrong = np.sum([check_images(trainer, vae, args.model, dataset) for dataset in group.datasets], axis=0)
+    images, rejected, wrong = np.sum([check_images(trainer, mean, dataset) for dataset in group.datasets], axis=0)
     print(f"{images} images: {images - rejected} accepted, {rejected} rejected, {wrong} with a problem")
     if rejected:
         print("batches not fetched, since sd-scripts would encode the rejected images first")
         return 1
-    batches, broken = np.sum([check_batches(dataset) for dataset in group.datasets], axis=0)
+    batches, broken = np.sum([check_batches(dataset, stride) for dataset in group.datasets], axis=0)
     print(f"{batches} batches: {batches - broken} fetched, {broken} broken")
     return int(images == 0 or wrong > 0 or broken > 0)
 
