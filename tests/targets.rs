@@ -24,6 +24,7 @@ fn two_targets_at_once_encode_each_picture_once_where_their_pixels_agree() {
     folder.picture("a.png", 192, 128, 1);
     let summary = bake(&folder, &BOTH);
     assert_eq!((&summary["encoded_paths"], &summary["divergences"]), (&json!(["a.png"]), &json!([])));
+    assert_eq!((&summary["encoded"], &summary["relinked"]), (&json!(1), &json!(1)));
     let latents = latents(&folder);
     assert_eq!(latents.len(), 2);
     assert_eq!(latents[0], latents[1]);
@@ -42,6 +43,35 @@ fn where_their_pixels_differ_it_is_said_which_pictures_and_why() {
     let text = folder.run("plan", &BOTH[..6]).stdout;
     let line = "store and sd-scripts prepare 1 of 2 images differently, which are encoded for each: alpha of 1\n";
     assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn a_phone_photo_is_encoded_for_the_trainer_that_turns_it_and_for_the_one_that_does_not() {
+    let folder = Folder::new();
+    folder.picture("a.png", 256, 256, 1);
+    let photo = "rocket-phone.jpg";
+    std::fs::copy(crate::support::data("../../sample_data/photos").join(photo), folder.join(photo)).unwrap();
+    let both = ["--for", "sd-scripts,ai-toolkit", "--family", "sdxl", "--resolution", "256", "--json", "-q"];
+    let summary = bake(&folder, &both);
+    assert_eq!((&summary["encoded"], &summary["relinked"]), (&json!(3), &json!(1)));
+    let settings = json!({"bucket": 1, "orientation": 1, "resize": 1});
+    let expected = json!([{"for": ["sd-scripts", "ai-toolkit"], "shared": 2, "paths": [photo], "settings": settings}]);
+    assert_eq!(summary["divergences"], expected);
+    assert_eq!(folder.run("status", &[&both[..], &["--check"]].concat()).code, 0);
+}
+
+#[test]
+fn captions_in_metadata_that_a_trainer_does_not_read_are_told_for_each_of_them() {
+    let folder = Folder::new();
+    folder.picture("a.png", 256, 256, 1);
+    folder.write("metadata.jsonl", r#"{"file_name": "a.png", "text": "a wave"}"#);
+    for target in ["sd-scripts", "musubi", "simpletuner", "ai-toolkit", "onetrainer", "diffusion-pipe"] {
+        let family = if target == "musubi" { "z-image" } else { "flux" };
+        let plan = folder.run("plan", &["--for", target, "--family", family, "--json", "-q"]).json();
+        let told = "1 captions lie in metadata that";
+        let is_told = |problem: &serde_json::Value| problem["message"].as_str().unwrap().starts_with(told);
+        assert_eq!(plan["problems"].as_array().unwrap().iter().filter(|p| is_told(p)).count(), 1, "{target}");
+    }
 }
 
 #[test]

@@ -122,11 +122,15 @@ impl<'a> Delivery<'a> {
         ran: Option<&Ran>,
         values: impl Fn(&PlannedEntry) -> Result<Vec<f32>, String>,
     ) {
-        let how = if needs_encoder(kind) { Made::Encoded } else { Made::Computed };
+        let mut how = if needs_encoder(kind) { Made::Encoded } else { Made::Computed };
         for &(id, _) in self.works[work].outputs.iter().filter(|(_, k)| *k == kind) {
             let entry = &self.bake.plan.artefacts[id.artefact].entries[id.entry];
             match self.array(work, entry, values(entry)) {
-                Ok(array) => self.arrive(work, id, Some(MadeEntry { entry: id.entry, array, ran: ran.cloned(), how })),
+                Ok(array) => {
+                    self.arrive(work, id, Some(MadeEntry { entry: id.entry, array, ran: ran.cloned(), how }));
+                    // The others take what was made for the first.
+                    how = if how == Made::Encoded { Made::Relinked } else { how };
+                }
                 Err(problem) => {
                     self.outcome.fail(id, problem);
                     self.arrive(work, id, None);

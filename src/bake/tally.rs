@@ -12,13 +12,13 @@ use std::sync::{Mutex, PoisonError};
 /// What a run did.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// Samples for which the encoder ran.
+    /// Samples for which the encoder ran; one that several trainers want alike counts once.
     pub encoded: usize,
     /// Their paths, sorted.
     pub encoded_paths: Vec<String>,
     /// Samples whose latents were right already, or were made for another sample with the same content.
     pub reused: usize,
-    /// Samples whose latents were taken from another artefact with the same key.
+    /// Samples whose latents were taken from another artefact with the same key, or from what was made for another trainer.
     pub relinked: usize,
     /// Samples without an artefact now, with the reason.
     pub failed: Vec<Problem>,
@@ -52,7 +52,7 @@ pub struct Summary {
 pub(super) enum Made {
     /// The encoder made it.
     Encoded,
-    /// It was taken from another artefact.
+    /// It was taken from another artefact, or from what was made for another one.
     Relinked,
     /// It needs no encoder: a mask.
     Computed,

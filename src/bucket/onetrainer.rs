@@ -6,7 +6,7 @@
 //! nearest to its own. Rounding is Python's: half to even.
 //!
 //! Of two buckets that are equally near the trainer takes the one that its list has first, and that list comes out of a
-//! Python `set` of tuples: its order follows from CPython's hashes, which [`SetOfPairs`] follows.
+//! Python `set` of tuples: its order follows from CPython's hashes, which `SetOfPairs` follows.
 
 use super::{Assignment, BucketRule, NoBucket};
 use crate::units::Size;

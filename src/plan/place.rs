@@ -97,7 +97,11 @@ pub(super) fn place_all(collected: &Collected, conventions: &Conventions) -> (Ve
                 Err(problem) => problems.push(problem),
                 Ok((one, image)) => {
                     problems.extend(conventions.get(one.convention).harms(image));
-                    problems.extend(consequences(image, &one.placement));
+                    problems.extend(consequences(
+                        image,
+                        &one.placement,
+                        conventions.get(one.convention).against_enlarging(),
+                    ));
                     placed.push(one);
                 }
             }
@@ -151,14 +155,16 @@ fn collisions(collected: &Collected, conventions: &Conventions, target: usize) -
     problems
 }
 
-fn consequences(image: &Image, placement: &Placement) -> Vec<Problem> {
+/// What the placement does to the picture; `against_enlarging` is the hint where it is enlarged.
+fn consequences(image: &Image, placement: &Placement, against_enlarging: &str) -> Vec<Problem> {
     let assignment = &placement.assignment;
     let mut problems = Vec::new();
     let factor = assignment.upscale(placement.source);
     if factor > 1.0 {
-        let message = format!("is enlarged {factor:.2} times to fill its bucket {}", assignment.bucket);
-        let hint = "--no-upscale (in a dataset TOML bucket_no_upscale) keeps small images small";
-        problems.push(Problem::warning(image.path.clone(), Kind::Enlarged, message).with_hint(hint));
+        let by =
+            if factor < 1.1 { format!("by {:.1} %", (factor - 1.0) * 100.0) } else { format!("{factor:.2} times") };
+        let message = format!("is enlarged {by} to fill its bucket {}", assignment.bucket);
+        problems.push(Problem::warning(image.path.clone(), Kind::Enlarged, message).with_hint(against_enlarging));
     }
     let loss = assignment.crop_loss();
     if loss > CROP_LOSS_NAMED {

@@ -91,6 +91,9 @@ pub enum Search {
     LongestFirst,
 }
 
+/// The hint of trainers that can be told not to enlarge.
+const KEEP_SMALL: &str = "--no-upscale (in a dataset description bucket_no_upscale) keeps small images small";
+
 /// One trainer's conventions with one subset's settings resolved.
 pub trait Convention: Send + Sync {
     /// Whose conventions these are.
@@ -106,9 +109,14 @@ pub trait Convention: Send + Sync {
     /// What harms this image under the convention although it is baked: warnings.
     fn harms(&self, image: &Image) -> Vec<Problem>;
 
+    /// What the user can do about images that are enlarged, as a hint.
+    fn against_enlarging(&self) -> &'static str {
+        "it always enlarges: leave small images out, or take a lower resolution"
+    }
+
     /// What the trainer passes over among the images of `subset`: warnings.
-    fn overlooks(&self, _subset: &Subset, _images: &[&Image]) -> Vec<Problem> {
-        Vec::new()
+    fn overlooks(&self, subset: &Subset, images: &[&Image]) -> Vec<Problem> {
+        unread_captions(self.target(), subset, images).into_iter().collect()
     }
 
     /// How the trainer looks for this image's size among the names of cache files.
@@ -237,6 +245,16 @@ fn ensure_plain_buckets(target: Target, recipe: &Recipe) -> Result<()> {
         None => Ok(()),
         Some((_, flag)) => Err(Error::usage(format!("{flag}: {} has no such setting", target.name()), "leave it out")),
     }
+}
+
+/// Captions of metadata that belongs to another program: the trainer looks for files beside the images.
+fn unread_captions(target: Target, subset: &Subset, images: &[&Image]) -> Option<Problem> {
+    let is_own = subset.described_by.is_some() || images.iter().any(|image| image.stated.is_some());
+    let count = images.iter().filter(|image| image.inline.is_some()).count();
+    let name = target.name();
+    let message = format!("{count} captions lie in metadata that {name} does not read: it trains without them");
+    let hint = format!("write each caption to a file beside its image, or give {name} metadata of its own");
+    (!is_own && count > 0).then(|| Problem::warning(".", Kind::CaptionMissing, message).with_hint(hint))
 }
 
 /// What harms an image under a trainer that ignores colour profiles, where transparency is cut off or laid over white.

@@ -144,6 +144,14 @@ impl Convention for Store {
         Ok(Placement { source, assignment, pixels })
     }
 
+    fn overlooks(&self, _subset: &Subset, _images: &[&Image]) -> Vec<Problem> {
+        Vec::new()
+    }
+
+    fn against_enlarging(&self) -> &'static str {
+        super::KEEP_SMALL
+    }
+
     fn harms(&self, image: &Image) -> Vec<Problem> {
         let Some(probe) = &image.probe else { return Vec::new() };
         let mut harms = Vec::new();

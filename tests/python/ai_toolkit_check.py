@@ -1,13 +1,16 @@
-"""Asks ai-toolkit itself whether it would train from the latent caches beside a folder's images, and whether they are right.
+"""Asks ai-toolkit itself whether it would train from the latent caches of a folder, and whether they are right.
 
-    python ai_toolkit_check.py --ai-toolkit DIR --arch sdxl|sd1|flux --vae FILE --folder DIR --resolution 512 [--flip-x]
+    python ai_toolkit_check.py --ai-toolkit DIR --arch ARCH --vae FILE --folder DIR --resolution 512 [--flip-x]
 
-Needs a checkout of ostris/ai-toolkit 0.12.26 and torch, torchvision, numpy, pillow, opencv-python-headless, diffusers,
-safetensors, tqdm. What else it imports (albumentations, av, torchaudio, torchao, its models) is stood in for.
+Needs a checkout of ostris/ai-toolkit 0.12.26 and torch, torchvision, numpy, pillow, opencv-python-headless,
+diffusers, safetensors, einops, tqdm; diffusers >= 0.36 for Wan's autoencoder. What else it imports (albumentations,
+av, torchaudio, torchao, its models) is stood in for.
 
-Sizes, buckets, names, the check for a cache, pixels and loading are ai-toolkit's own code: `FileItemDTO`, `BucketsMixin`.
-Latents are recomputed from its tensors by diffusers' AutoencoderKL with the weights of `--vae`, in f32, as the posterior
-mean; ai-toolkit itself stores a random draw.
+Sizes, buckets, names, the check for a cache, pixels and loading are ai-toolkit's own code (`FileItemDTO`,
+`BucketsMixin`), and so is what a model does around its autoencoder (`encode_images`). The autoencoder is diffusers',
+with the weights of `--vae`, which must have diffusers' names for archs on Wan's, and Flux.2's is ai-toolkit's own,
+with the original names. It runs in f32 and gives the posterior mean; ai-toolkit itself stores a random draw in most
+archs.
 
 For each image one line: ACCEPTED if the name that ai-toolkit looks for exists, else REJECTED, then the largest
 difference. Exit status 1 if anything is REJECTED or differs by more than 1e-3, or if there is no image at all.
@@ -15,27 +18,40 @@ difference. Exit status 1 if anything is REJECTED or differs by more than 1e-3, 
 
 import argparse
 import copy
-import importlib.abc
-import importlib.machinery
+import importlib.util
 import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import torch
+from safetensors.torch import load_file
 from torchvision import transforms
 
-from sd_scripts_check import load_vae
+from common import StandIns, autoencoder, filled, own_function, posterior_means, widths
 
 TOLERANCE = 1e-3
 
-# arch: (name of the latent space, bucket divisibility, shift, scale): data_loader.py:503, stable_diffusion_model.py:289,
-# and the published configs of the VAEs.
+BUILT_IN = "extensions_built_in/diffusion_models"
+
+# arch: (family, name of the latent space, bucket divisibility, file and class whose `encode_images` it takes):
+# data_loader.py:503, `get_bucket_divisibility` of the classes.
 ARCHS = {
-    "sd1": ("sd1", 16, 0.0, 0.18215),
-    "sdxl": ("sdxl", 16, 0.0, 0.13025),
-    "flux": ("flux1", 32, 0.1159, 0.3611),
+    "sd1": ("sd15", "sd1", 16, "toolkit/stable_diffusion_model.py", "StableDiffusion"),
+    "sdxl": ("sdxl", "sdxl", 16, "toolkit/stable_diffusion_model.py", "StableDiffusion"),
+    "sd3": ("sd3", "sd3", 32, "toolkit/stable_diffusion_model.py", "StableDiffusion"),
+    "flux": ("flux", "flux1", 32, "toolkit/stable_diffusion_model.py", "StableDiffusion"),
+    "flux_kontext": ("flux", "flux_kontext", 16, "toolkit/models/base_model.py", "BaseModel"),
+    "chroma": ("chroma", "chroma", 32, "toolkit/models/base_model.py", "BaseModel"),
+    "lumina2": ("lumina2", "lumina2", 16, "toolkit/stable_diffusion_model.py", "StableDiffusion"),
+    "zimage": ("z-image", "zimage", 16, "toolkit/models/base_model.py", "BaseModel"),
+    "flux2": ("flux2", "flux2", 16, f"{BUILT_IN}/flux2/flux2_model.py", "Flux2Model"),
+    "flux2_klein_4b": ("flux2", "flux2_klein_4b", 16, f"{BUILT_IN}/flux2/flux2_model.py", "Flux2Model"),
+    "flux2_klein_9b": ("flux2", "flux2_klein_9b", 16, f"{BUILT_IN}/flux2/flux2_model.py", "Flux2Model"),
+    "qwen_image": ("qwen-image", "qwen_image", 32, f"{BUILT_IN}/qwen_image/qwen_image.py", "QwenImageModel"),
+    "krea2": ("krea2", "krea2", 16, f"{BUILT_IN}/krea2/krea2.py", "Krea2Model"),
+    "anima": ("anima", "anima", 32, f"{BUILT_IN}/anima/anima.py", "AnimaModel"),
+    "wan21": ("wan21", "wan21", 16, "toolkit/models/wan21/wan21.py", "Wan21"),
 }
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
@@ -57,23 +73,6 @@ ABSENT = (
 )
 
 
-class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Packages that the loader imports and that no latent depends on."""
-
-    def find_spec(self, name, path=None, target=None):
-        if any(name == absent or name.startswith(absent + ".") for absent in ABSENT):
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec):
-        module = MagicMock(name=spec.name)
-        module.__path__, module.__spec__ = [], spec
-        return module
-
-    def exec_module(self, module):
-        pass
-
-
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ai-toolkit", type=Path, required=True, help="checkout of ostris/ai-toolkit")
@@ -88,7 +87,7 @@ def parse_arguments():
 def file_items(args, step, latent_space):
     """ai-toolkit's own items of a folder, with their buckets: (items, transform)."""
     sys.path.insert(0, str(args.ai_toolkit.resolve()))
-    sys.meta_path.insert(0, StandIns())
+    sys.meta_path.insert(0, StandIns(*ABSENT))
     from toolkit.config_modules import DatasetConfig
     from toolkit.data_transfer_object.data_loader import FileItemDTO
     from toolkit.dataloader_mixins import BucketsMixin
@@ -132,15 +131,49 @@ def file_items(args, step, latent_space):
     return items, transform
 
 
-def check(item, transform, vae, shift, scale):
+def flux2_autoencoder(root, path):
+    """ai-toolkit's own class at the widths of the file."""
+    source = importlib.util.spec_from_file_location("flux2_autoencoder", root / BUILT_IN / "flux2/src/autoencoder.py")
+    module = importlib.util.module_from_spec(source)
+    sys.modules["flux2_autoencoder"] = module
+    source.loader.exec_module(module)
+    state = load_file(path)
+    blocks = widths(state, r"encoder\.down\.(\d+)\.block\.0\.conv1\.weight")
+    layers = len(widths(state, r"encoder\.down\.0\.block\.(\d+)\.conv1\.weight"))
+    multiples = [width // blocks[0] for width in blocks]
+    params = module.AutoEncoderParams(ch=blocks[0], ch_mult=multiples, num_res_blocks=layers)
+    return filled(module.AutoEncoder(params), state, ("encoder.", "bn.running"))
+
+
+def encoder(args):
+    """ai-toolkit's way from pixels (C, H, W) in [-1, 1] to a latent, as a function."""
+    family, _, _, file, kind = ARCHS[args.arch]
+    root, path = args.ai_toolkit.resolve(), args.vae.resolve()
+    vae = flux2_autoencoder(root, path) if family == "flux2" else autoencoder(family, path)
+    tiny = type("AutoencoderTiny", (), {})
+    scope = dict(torch=torch, F=torch.nn.functional, Resize=transforms.Resize, AutoencoderTiny=tiny)
+    encode = own_function(root / file, kind, "encode_images", **scope)
+    model = SimpleNamespace(
+        vae=vae,
+        vae_device_torch=torch.device("cpu"),
+        vae_torch_dtype=torch.float32,
+        model_config=SimpleNamespace(low_vram=False),
+    )
+
+    def run(pixels):
+        with torch.no_grad():
+            return encode(model, [pixels])[0]
+
+    return run
+
+
+def check(item, transform, encode):
     """(accepted, largest difference, text)."""
     path = item.get_latent_path(recalculate=True)
     if not os.path.exists(path):
         return False, float("nan"), f"{os.path.basename(path)}: no such file"
     item.load_and_process_image(transform, only_load_latents=True)
-    pixels = item.tensor.unsqueeze(0).float()
-    with torch.no_grad():
-        expected = (vae.encode(pixels).latent_dist.mean[0] - shift) * scale
+    expected = encode(item.tensor.float())
     item.is_latent_cached = True
     cached = item.get_latent().float()
     if cached.shape != expected.shape:
@@ -150,13 +183,14 @@ def check(item, transform, vae, shift, scale):
 
 def main():
     args = parse_arguments()
-    latent_space, step, shift, scale = ARCHS[args.arch]
-    vae = load_vae(args.vae.resolve())
+    _, latent_space, step, *_ = ARCHS[args.arch]
+    posterior_means()
+    encode = encoder(args)
     items, transform = file_items(args, step, latent_space)
     rejected = wrong = 0
     largest = 0.0
     for item in items:
-        accepted, difference, text = check(item, transform, vae, shift, scale)
+        accepted, difference, text = check(item, transform, encode)
         rejected += not accepted
         # Written so that a NaN is wrong too.
         wrong += accepted and not difference <= TOLERANCE
@@ -164,7 +198,9 @@ def main():
         verdict = "ACCEPTED" if accepted else "REJECTED"
         mirrored = " (mirrored)" if item.flip_x else ""
         print(f"{verdict}  {item.path}{mirrored}  {text}  max |cache - mean| {difference:.2g}")
-    print(f"{len(items)} items: {len(items) - rejected} accepted, {rejected} rejected, {wrong} wrong, largest {largest:.2g}")
+    print(
+        f"{len(items)} items: {len(items) - rejected} accepted, {rejected} rejected, {wrong} wrong, largest {largest:.2g}"
+    )
     return int(not items or rejected > 0 or wrong > 0)
 
 

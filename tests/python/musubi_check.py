@@ -2,16 +2,16 @@
 
     python musubi_check.py --musubi-tuner DIR --family FAMILY --vae FILE --config dataset.toml
 
-FAMILY is z-image, flux2, flux2-klein-4b, flux2-klein-9b, qwen-image, krea2 or wan21. Relative paths in the description are taken from its own folder. Needs a checkout of kohya-ss/musubi-tuner
-and what its dataset code imports:
+FAMILY is z-image, flux2, flux2-klein-4b, flux2-klein-9b, qwen-image, krea2 or wan21. Relative paths in the description
+are taken from its own folder. Needs a checkout of kohya-ss/musubi-tuner and what its dataset code imports:
 
     pip install torch torchvision numpy pillow opencv-python-headless safetensors voluptuous toml av einops tqdm \\
         accelerate diffusers transformers easydict ftfy
 
 Description, images, buckets, pixels, cache names, the rule of --skip_existing, the autoencoder, the encoding step, the
 writing of caches and the loader of batches are musubi-tuner's own code. What it would cache is written to a temporary
-folder in f32 and held against what lies there, give or take bf16's rounding for Wan; text caches, without which it leaves images out, are made up in another.
-Nothing is written to, or removed from, the dataset.
+folder in f32 and held against what lies there, give or take bf16's rounding for Wan; text caches, without which it
+leaves images out, are made up in another. Nothing is written to, or removed from, the dataset.
 
 For each image one line: ACCEPTED, or REJECTED where musubi-tuner would encode it, then what differs. Exit status 1 if
 anything is REJECTED, differs by more than 1e-3 or breaks a batch, if the cache folder holds files that no image has
@@ -24,7 +24,6 @@ import copy
 import importlib
 import logging
 import os
-import re
 import sys
 import tempfile
 from collections import Counter
@@ -34,6 +33,8 @@ from types import SimpleNamespace
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+
+from common import filled, widths
 
 TOLERANCE = 1e-3
 
@@ -52,20 +53,6 @@ def read_file(path):
     with safe_open(path, framework="pt") as file:
         metadata = {key: text for key, text in (file.metadata() or {}).items() if key != "prebake_receipt"}
         return {key: file.get_tensor(key) for key in file.keys()}, metadata
-
-
-def widths(state, pattern):
-    """First dimension of the tensors that `pattern` names, by its number, which must have one group."""
-    found = {int(match[1]): len(state[key]) for key in state if (match := re.fullmatch(pattern, key))}
-    return [found[level] for level in sorted(found)]
-
-
-def filled(module, state, parts):
-    """The module with these weights; all that begin with `parts` must be there."""
-    absent = [key for key in module.load_state_dict(state, strict=False).missing_keys if key.startswith(parts)]
-    if absent:
-        sys.exit(f"the VAE lacks {len(absent)} encoder weights, such as {min(absent)}")
-    return module.eval()
 
 
 class ZImage:

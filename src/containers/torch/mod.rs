@@ -4,7 +4,7 @@
 //! contents give the same bytes. The receipt is one more record, `archive/prebake_receipt`, which torch never asks
 //! for. No `.format_version` is written: with one, a reader may compute where records lie instead of looking.
 //!
-//! Read without running anything: of the pickle only what `torch.save` writes for a tensor is understood ([`pickle`]),
+//! Read without running anything: of the pickle only what `torch.save` writes for a tensor is understood (`pickle`),
 //! all else is refused. SimpleTuner may gzip the whole file (`data_backend/base.py:143`), see [`Gzip`].
 
 mod pickle;

@@ -120,6 +120,10 @@ impl Convention for Musubi {
         Ok(Placement { source: probe.size, assignment, pixels })
     }
 
+    fn against_enlarging(&self) -> &'static str {
+        super::KEEP_SMALL
+    }
+
     fn harms(&self, image: &Image) -> Vec<Problem> {
         image.probe.as_ref().map(|probe| harms(&image.path, probe)).unwrap_or_default()
     }

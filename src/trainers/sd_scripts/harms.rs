@@ -104,15 +104,6 @@ fn squeezed(image: &Image, probe: &Probe) -> Option<String> {
     Some(format!("is {} pixels, its metadata says {stated}, which sd-scripts believes: it is squeezed", probe.size))
 }
 
-/// Captions of metadata that belongs to another program: the trainer looks for files beside the images.
-pub(super) fn unread_captions(subset: &Subset, images: &[&Image]) -> Option<Problem> {
-    let is_own = subset.described_by.is_some() || images.iter().any(|image| image.stated.is_some());
-    let count = images.iter().filter(|image| image.inline.is_some()).count();
-    let message = format!("{count} captions lie in metadata that sd-scripts does not read: it trains without them");
-    let hint = "write each caption to a file beside its image, or give sd-scripts its own metadata_file";
-    (!is_own && count > 0).then(|| Problem::warning(".", Kind::CaptionMissing, message).with_hint(hint))
-}
-
 /// Folders of a root of `N_name` folders that `--train_data_dir` passes over: it takes what lies directly in those with
 /// a number, and nothing else (`config_util.py:607-638`).
 pub(super) fn unseen_folders(subset: &Subset, images: &[&Image]) -> Vec<Problem> {

@@ -171,12 +171,19 @@ impl Convention for SdScripts {
         Ok(Placement { source, assignment, pixels })
     }
 
+    fn against_enlarging(&self) -> &'static str {
+        super::KEEP_SMALL
+    }
+
     fn harms(&self, image: &Image) -> Vec<Problem> {
         harms::of_image(image, self.alpha_mask)
     }
 
     fn overlooks(&self, subset: &Subset, images: &[&Image]) -> Vec<Problem> {
-        harms::unseen_folders(subset, images).into_iter().chain(harms::unread_captions(subset, images)).collect()
+        harms::unseen_folders(subset, images)
+            .into_iter()
+            .chain(super::unread_captions(Target::SdScripts, subset, images))
+            .collect()
     }
 
     fn search(&self, image: &Image) -> Search {

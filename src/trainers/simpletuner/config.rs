@@ -167,6 +167,7 @@ impl Reader<'_> {
         options.compress = boolean(entry, "compress_cache")?;
         let suffix = text(entry, "cache_file_suffix")?.unwrap_or(id);
         options.records = self.records(&base.join(folder), folder, suffix)?;
+        self.warn_of_draws(id, entry, &options)?;
         let caption_ext = self.caption_ext(id, entry)?;
         Ok(Subset {
             folder: base.join(folder),
@@ -205,6 +206,19 @@ impl Reader<'_> {
         let mut names: Vec<PathBuf> = absolute.into_iter().flatten().collect();
         names.extend([PathBuf::from(said), folder.to_path_buf()]);
         recorded::read(&text, &names).map_err(wrong)
+    }
+
+    /// Without `crop` the trainer still cuts what stepping to the alignment leaves over, and by default it draws where.
+    fn warn_of_draws(&mut self, id: &str, entry: &Map<String, Value>, options: &Options) -> Result<(), Refusal> {
+        let is_drawn = text(entry, "crop_style")?.is_none_or(|style| style == "random");
+        if !options.crop && is_drawn && options.records.is_empty() {
+            self.warnings.push(format!(
+                "`{}`: `{id}` leaves to chance which pixels beyond the bucket are cut; the middle is kept: set crop_style \
+                 to center, so that SimpleTuner tells its model the same",
+                self.path.display()
+            ));
+        }
+        Ok(())
     }
 
     /// Captions are read from `.txt` files; of the trainer's other sources nothing is checked.

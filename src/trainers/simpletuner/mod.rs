@@ -131,6 +131,10 @@ impl Convention for SimpleTuner {
         Ok(Placement { source, assignment, pixels })
     }
 
+    fn against_enlarging(&self) -> &'static str {
+        "minimum_image_size in the dataset's JSON leaves small images out"
+    }
+
     fn harms(&self, image: &Image) -> Vec<Problem> {
         let Some(probe) = &image.probe else { return Vec::new() };
         let mut harms = harms_of_file(image, probe);
