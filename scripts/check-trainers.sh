@@ -22,12 +22,12 @@ prebake=$root/target/release/prebake
 "$python" "$root/tests/python/make_inputs.py" "$out" "$seed" || exit 2
 vae=$out/vae
 
-# say NAME INTERPRETER CHECK ARGUMENTS: runs one check and tells its last line.
+# say NAME INTERPRETER CHECK ARGUMENTS: runs one check and tells what it counted.
 say() {
     local name=$1 interpreter=$2 check=$3
     shift 3
     "$interpreter" "$root/tests/python/$check" "$@" >"$out/$name.check" 2>&1 || failed=1
-    echo "$name: $(tail -n 1 "$out/$name.check")" | tee -a "$out/results.txt"
+    echo "$name: $(tail -n 3 "$out/$name.check" | grep -E '^[0-9]|Error' | paste -sd ' ')" | tee -a "$out/results.txt"
 }
 
 # bake NAME ARGUMENTS: a bake that leaves single pictures out is well, one that does nothing is told by the check.

@@ -1,6 +1,6 @@
 //! ai-toolkit: its own buckets and cache names, jobs as datasets, and what is stale when something changes.
 
-use super::support::{Folder, Outcome, data, json_file, numbers, prebake, tiny_vae};
+use super::support::{Folder, Outcome, copy_tree, data, json_file, numbers, prebake, tiny_vae};
 use prebake::bucket::ai_toolkit::Settings;
 use prebake::bucket::{AiToolkitBuckets, Assignment, BucketRule};
 use prebake::containers::{Array, Container};
@@ -29,6 +29,27 @@ fn every_size_gets_the_bucket_the_scale_and_the_crop_that_ai_toolkit_gives() {
         }
     }
     assert_eq!(compared, 1000);
+}
+
+#[test]
+fn pixels_equal_those_that_the_trainers_own_code_gives_level_for_level() {
+    let (folder, out) = (Folder::new(), Folder::new());
+    copy_tree(&data("ai-toolkit/pixels/images"), folder.path());
+    copy_tree(&data("musubi/pixels/images"), folder.path());
+    let dataset = folder.path().to_str().unwrap();
+    let arguments =
+        ["pixels", dataset, "--for", "ai-toolkit", "--family", "sd15", "--resolution", "64", "--json", "-q"];
+    let written = prebake(&[&arguments[..], &["-o", out.path().to_str().unwrap()]].concat()).json();
+    let mut compared = 0;
+    for file in written["files"].as_array().unwrap() {
+        let name = file["path"].as_str().unwrap();
+        let ours = image::open(out.join(file["png"].as_str().unwrap())).unwrap().into_rgb8();
+        let golden = image::open(data(&format!("ai-toolkit/pixels/expected/{name}.png"))).unwrap().into_rgb8();
+        assert_eq!(ours.dimensions(), golden.dimensions(), "{name}");
+        assert!(ours == golden, "{name}: levels differ");
+        compared += 1;
+    }
+    assert_eq!(compared, 33);
 }
 
 /// Every file of the trainer's cache folders below `folder`, by name.
