@@ -69,6 +69,27 @@ fn pixels_equal_those_that_the_trainers_own_code_gives_level_for_level() {
 }
 
 #[test]
+fn alignments_below_64_are_warned_of_and_records_settle_them() {
+    let folder = dataset(json!([entry(json!({}))]));
+    let warned = |flags: &[&str]| {
+        let plan = run(&folder, "plan", flags).json();
+        let told = "below 64, SimpleTuner's may hang on the order in which it first sees the files";
+        plan["problems"].as_array().unwrap().iter().any(|p| p["message"].as_str().unwrap().ends_with(told))
+    };
+    assert!(!warned(&["--family", "sd15"]));
+    assert!(warned(&["--family", "sd15", "--bucket-step", "16"]));
+    let record = |name: &str| {
+        let path = folder.join(name).canonicalize().unwrap();
+        let sizes = json!({"original_size": [200, 130], "target_size": [64, 64], "intermediary_size": [96, 64],
+            "crop_coordinates": [0, 16], "aspect_ratio": 1.0});
+        (path.to_str().unwrap().to_owned(), sizes)
+    };
+    let records: serde_json::Map<_, _> = ["set/a.png", "set/sub/b.png"].into_iter().map(record).collect();
+    folder.write("set/aspect_ratio_bucket_metadata_photos.json", serde_json::Value::Object(records).to_string());
+    assert!(!warned(&["--family", "sd15", "--bucket-step", "16"]));
+}
+
+#[test]
 fn a_bake_puts_a_bare_bf16_tensor_under_the_hash_of_the_stem_and_a_second_one_does_nothing() {
     let folder = dataset(json!([entry(json!({})), {"id": "text", "type": "local", "dataset_type": "text_embeds"}]));
     let planned = run(&folder, "plan", &[]).fine();

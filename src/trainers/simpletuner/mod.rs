@@ -46,6 +46,10 @@ const FAMILIES: [Family; 13] = [
     Family::Wan21,
 ];
 
+/// The hint where sizes hang on the order in which the trainer sees the files.
+const SCAN_FIRST: &str =
+    "let SimpleTuner scan the dataset first: its aspect_ratio_bucket_metadata_*.json is then followed";
+
 /// The SimpleTuner convention with its settings resolved.
 pub struct SimpleTuner {
     family: Family,
@@ -151,13 +155,26 @@ impl Convention for SimpleTuner {
             None if self.rule.is_contested(probe.size) => {
                 let message = "has a bucket that hangs on the order in which SimpleTuner first sees the files";
                 let warning = Problem::warning(image.path.clone(), Kind::Contested, message);
-                harms.push(warning.with_hint(
-                    "let SimpleTuner scan the dataset first: its aspect_ratio_bucket_metadata_*.json is then followed",
-                ));
+                harms.push(warning.with_hint(SCAN_FIRST));
             }
             _ => {}
         }
         harms
+    }
+
+    /// Beside captions: that sizes hang on the order of the scan is what the trainer's alignments below 64 are prone to.
+    fn overlooks(&self, subset: &Subset, images: &[&Image]) -> Vec<Problem> {
+        let alignment = self.rule.settings().alignment;
+        let is_prone = alignment < settings::ALIGNMENT && images.iter().any(|image| self.recorded(image).is_none());
+        let message = format!(
+            "buckets are aligned to {alignment} pixels: below 64, SimpleTuner's may hang on the order in which it first sees \
+             the files"
+        );
+        let warning = Problem::warning(".", Kind::Contested, message).with_hint(SCAN_FIRST);
+        super::unread_captions(Target::SimpleTuner, subset, images)
+            .into_iter()
+            .chain(is_prone.then_some(warning))
+            .collect()
     }
 
     fn wanted(&self, image: &Image, placement: &Placement, encoder: Option<EncoderId>) -> Vec<WantedArtefact> {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The trainer's `--aspect_bucket_alignment`, in pixels.
-const ALIGNMENT: u32 = 64;
+pub(super) const ALIGNMENT: u32 = 64;
 
 /// Where caches go when no description names a folder.
 const CACHE: &str = "simpletuner-vae";
