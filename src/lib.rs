@@ -31,6 +31,7 @@ pub mod dataset;
 pub mod error;
 pub mod hash;
 mod kernels;
+pub mod lengths;
 pub mod pipeline;
 pub mod pixels;
 pub mod plan;

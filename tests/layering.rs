@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// Rooms by level, lowest first.
 const LEVELS: [&[&str]; 6] = [
     &["error", "hash", "kernels", "pipeline", "problem", "progress", "units"],
-    &["bucket", "containers", "pixels", "recipe", "store", "vae"],
-    &["dataset", "trainers"],
+    &["bucket", "containers", "lengths", "pixels", "recipe", "store", "tokenizer", "vae"],
+    &["dataset", "text", "trainers"],
     &["plan"],
     &["bake"],
     &["report"],
