@@ -62,6 +62,18 @@ hash_newtype!(
     Checksum
 );
 
+hash_newtype!(
+    /// BLAKE3 of a text: a tokenizer's configuration, a template, captions or rows.
+    TextHash
+);
+
+impl TextHash {
+    /// Hashes a text's bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+}
+
 impl ContentHash {
     /// Hashes a file's bytes.
     pub fn of(bytes: &[u8]) -> Self {

@@ -14,10 +14,11 @@ const LEVELS: [&[&str]; 6] = [
 ];
 
 /// Imports within a level.
-const SIBLINGS: [(&str, &str); 8] = [
+const SIBLINGS: [(&str, &str); 9] = [
     ("recipe", "containers"),
     ("pixels", "recipe"),
     ("vae", "recipe"),
+    ("tokenizer", "recipe"),
     ("store", "recipe"),
     ("store", "containers"),
     ("trainers", "dataset"),

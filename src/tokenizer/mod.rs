@@ -1,0 +1,175 @@
+//! Tokenizers as counters: `tokenizer.json` files, and CLIP's and T5's inside the binary.
+//!
+//! Every count equals that of the `tokenizers` crate, on which transformers' fast tokenizers stand. Faster engines are
+//! taken where the configuration allows it, and held against it on a sample of the very texts that are counted.
+
+mod builtin;
+mod checked;
+mod chunks;
+mod config;
+pub mod encoders;
+mod engine;
+
+pub use builtin::BuiltIn;
+pub use config::Config;
+pub use engine::TokenCounter;
+
+use crate::error::{Error, IoContext, Result};
+use crate::hash::TextHash;
+use checked::Checked;
+use chunks::Chunks;
+use engine::{Next, Reference};
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Where a tokenizer comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Out of the binary.
+    BuiltIn(BuiltIn),
+    /// A `tokenizer.json`, or a folder that holds one.
+    Path(PathBuf),
+}
+
+/// A tokenizer, ready to count.
+pub struct Tokenizer {
+    /// What reports call it.
+    pub name: String,
+    /// Of its `tokenizer.json`.
+    pub hash: TextHash,
+    /// What lies beside it.
+    pub config: Config,
+    /// Tokens in its vocabulary, added ones included.
+    pub vocabulary: u64,
+    /// Tokens that its post-processor puts around a text.
+    pub specials: u32,
+    /// True where its post-processor ends a text with the token that ends a sequence.
+    pub ends_texts: bool,
+    reference: Arc<tokenizers::Tokenizer>,
+    counter: Box<dyn TokenCounter>,
+    engine: &'static str,
+}
+
+impl Tokenizer {
+    /// Loads a tokenizer, with its fastest engine or the reference alone.
+    ///
+    /// # Errors
+    /// A file that is not there, cannot be read or is no `tokenizer.json`.
+    pub fn load(source: &Source, reference_only: bool) -> Result<Self> {
+        match source {
+            Source::BuiltIn(built_in) => {
+                let name = built_in.name().to_owned();
+                Self::parse(Path::new(&name), built_in.json(), name.clone(), Config::default(), reference_only)
+            }
+            Source::Path(path) => {
+                let file = if path.is_dir() { path.join("tokenizer.json") } else { path.clone() };
+                let json = read(path, &file)?;
+                let config = Config::beside(file.parent().unwrap_or(Path::new(".")))?;
+                Self::parse(&file, json, crate::units::display_path(path), config, reference_only)
+            }
+        }
+    }
+
+    fn parse(path: &Path, json: String, name: String, config: Config, reference_only: bool) -> Result<Self> {
+        let wrong = |why: String| {
+            Error::input(path, format!("is no tokenizer.json that can be read: {why}"))
+                .with_hint("save_pretrained of a fast tokenizer writes one")
+        };
+        let parsed = serde_json::from_str(&json).map_err(|error| wrong(error.to_string()))?;
+        let mut reference = tokenizers::Tokenizer::from_bytes(&json).map_err(|error| wrong(error.to_string()))?;
+        // A length that was set for one training run would hide what is cut.
+        reference.with_truncation(None).map_err(|error| wrong(error.to_string()))?;
+        reference.with_padding(None);
+        let around = |special| reference.encode_fast("a", special).map_err(|error| wrong(error.to_string()));
+        let (bare, whole) = (around(false)?, around(true)?);
+        let end = config.eos_token.as_deref().and_then(|token| reference.token_to_id(token));
+        let ends_texts = whole.len() > bare.len() && whole.get_ids().last().copied() == end && end.is_some();
+        let (counter, engine) = engine_of(&reference, &json, &parsed, reference_only);
+        Ok(Self {
+            name,
+            hash: TextHash::of(json.as_bytes()),
+            config,
+            vocabulary: reference.get_vocab_size(true) as u64,
+            specials: (whole.len() - bare.len()) as u32,
+            ends_texts,
+            reference: Arc::new(reference),
+            counter,
+            engine,
+        })
+    }
+
+    /// Tokens of `text` without those that the post-processor puts around it.
+    ///
+    /// # Errors
+    /// What the engine says, or that it differs from the reference.
+    pub fn count(&self, text: &str) -> Result<u32, String> {
+        self.counter.count(text)
+    }
+
+    /// What counts: `tokenizers`, `tokenizers by pieces` or `tokenizers 1.0.0-rc.3`.
+    pub fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// The ids of `text`, with those that the post-processor puts around it if `special`.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>, String> {
+        let encoding = self.reference.encode_fast(text, special).map_err(|error| error.to_string())?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The bytes of `text` from the first to the last token beyond `limit`; `None` where all fit.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn beyond(&self, text: &str, limit: u32) -> Result<Option<Range<usize>>, String> {
+        let encoding = self.reference.encode(text, false).map_err(|error| error.to_string())?;
+        let cut = encoding.get_offsets().get(limit as usize..).unwrap_or_default();
+        Ok(cut.first().map(|first| first.0..cut.last().map_or(first.1, |last| last.1)))
+    }
+
+    /// True for the content of a token that is matched in texts whatever surrounds it.
+    pub fn is_special(&self, token: &str) -> bool {
+        self.reference.token_to_id(token).is_some_and(|id| {
+            let added = self.reference.get_added_tokens_decoder();
+            added.get(&id).is_some_and(|token| token.special)
+        })
+    }
+}
+
+fn read(asked: &Path, file: &Path) -> Result<String> {
+    match fs::read_to_string(file) {
+        Ok(json) => Ok(json),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && asked.is_dir() => {
+            Err(Error::input(asked, "holds no tokenizer.json")
+                .with_hint("AutoTokenizer.from_pretrained(…).save_pretrained(…) writes one for a fast tokenizer"))
+        }
+        Err(error) => Err(error).at(file),
+    }
+}
+
+fn engine_of(
+    reference: &tokenizers::Tokenizer,
+    json: &str,
+    parsed: &serde_json::Value,
+    reference_only: bool,
+) -> (Box<dyn TokenCounter>, &'static str) {
+    let plain = || Reference(reference.clone());
+    let checked =
+        |fast: Box<dyn TokenCounter>| Box::new(Checked { fast, reference: Arc::new(plain()), seen: AtomicU64::new(0) });
+    if reference_only {
+        return (Box::new(plain()), "tokenizers");
+    }
+    if chunks::is_separable(parsed) {
+        return (checked(Box::new(Chunks::new(plain()))), "tokenizers by pieces");
+    }
+    match Next::load(json) {
+        Some(next) => (checked(Box::new(next)), "tokenizers 1.0.0-rc.3"),
+        None => (Box::new(plain()), "tokenizers"),
+    }
+}
