@@ -40,6 +40,7 @@ pub mod progress;
 pub mod recipe;
 pub mod report;
 pub mod store;
+pub mod text;
 pub mod tokenizer;
 pub mod trainers;
 pub mod units;

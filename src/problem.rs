@@ -70,6 +70,18 @@ pub enum Kind {
     Hidden,
     /// A cache made by another tool: it cannot be verified.
     Foreign,
+    /// A row of a training file that is no JSON.
+    Malformed,
+    /// A line of a training file without anything.
+    Blank,
+    /// A row whose columns or values are not those of its format.
+    BadRow,
+    /// An example of which nothing would be trained.
+    NoAnswer,
+    /// A conversation that the chat template refuses.
+    TemplateRefused,
+    /// A text that two engines count differently.
+    Miscounted,
 }
 
 impl Kind {
@@ -96,12 +108,15 @@ pub struct Problem {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hint: Option<String>,
+    /// Physical line of a file of rows, from 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<u64>,
 }
 
 impl Problem {
     /// An error: this sample gets no artefact.
     pub fn error(path: impl Into<String>, kind: Kind, message: impl Into<String>) -> Self {
-        Self { path: path.into(), kind, severity: Severity::Error, message: message.into(), hint: None }
+        Self { path: path.into(), kind, severity: Severity::Error, message: message.into(), hint: None, line: None }
     }
 
     /// A warning: baked, but harmful to training.
@@ -117,6 +132,12 @@ impl Problem {
     /// The same problem with a way out.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same problem in one line of its file.
+    pub fn at_line(mut self, line: u64) -> Self {
+        self.line = Some(line);
         self
     }
 

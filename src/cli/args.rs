@@ -1,7 +1,11 @@
 //! Flags exactly as typed, one struct a subcommand; [`super::recipe`] resolves them.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use prebake::lengths::Share;
 use prebake::recipe::{Family, Filter, Target, Tile};
+use prebake::report::tokens::Current;
+use prebake::text::Shape;
+use prebake::text::captions::WINDOWED;
 use prebake::units::{Size, parse_bytes};
 use prebake::vae::DeviceRequest;
 use std::path::PathBuf;
@@ -18,6 +22,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// What is there: images, captions, sizes, and every problem, by file
     Scan(ScanArgs),
+    /// Token lengths of captions or training rows, what is cut off, and the sequence length to train with
+    Tokens(TokensArgs),
     /// What would be baked, and why
     Plan(PlanArgs),
     /// Build what is stale or missing; nothing else
@@ -36,6 +42,67 @@ pub(crate) struct ScanArgs {
     /// Decode every image, not only its structure
     #[arg(long)]
     pub(crate) deep: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct TokensArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// More files of rows of the same kind
+    #[arg(value_name = "FILE")]
+    pub(crate) more: Vec<PathBuf>,
+    /// Model family whose text encoders read the captions [default: sdxl]
+    #[arg(long, value_parser = family)]
+    pub(crate) family: Option<Family>,
+    /// Whose captions: sd-scripts reads their first line only
+    #[arg(long = "for", value_name = "TARGET", value_parser = target, default_value = "store")]
+    pub(crate) target: Target,
+    /// tokenizer.json, or a folder that holds it and the chat template, or hf:REPO in the local cache, or clip, t5
+    #[arg(long, value_name = "FILE|DIR|hf:REPO|NAME")]
+    pub(crate) tokenizer: Option<String>,
+    /// The fastest engine, checked against the reference as it goes, or the reference alone
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) tokenizer_engine: EngineChoice,
+    /// Content tokens that CLIP sees of a caption in sd-scripts: 75, 150 or 225 [default: 75]
+    #[arg(long, value_name = "N", value_parser = max_token_length)]
+    pub(crate) max_token_length: Option<u32>,
+    /// Tokens that T5 sees of a caption, its end token included [default: 256 for sd3, else 512]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    pub(crate) t5xxl_max_token_length: Option<u32>,
+    /// How conversations are written out: a Jinja file, chatml, or none for their contents alone [default: the tokenizer's]
+    #[arg(long, value_name = "FILE|chatml|none")]
+    pub(crate) chat_template: Option<String>,
+    /// What rows are: tokenised, messages, conversations, alpaca, preference, completion, evals, segments or text
+    #[arg(long, value_name = "NAME", value_parser = shape)]
+    pub(crate) format: Option<Shape>,
+    /// A column to read as text
+    #[arg(long, value_name = "NAME", conflicts_with = "format")]
+    pub(crate) field: Option<String>,
+    /// Write instructions and prompts out as conversations
+    #[arg(long)]
+    pub(crate) as_chat: bool,
+    /// No end token where the tokenizer adds none
+    #[arg(long)]
+    pub(crate) no_eos: bool,
+    /// Share of the examples that have to fit whole
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.95")]
+    pub(crate) coverage: Share,
+    /// The sequence length is a multiple of this
+    #[arg(long, value_name = "N", value_parser = side(), default_value_t = 64)]
+    pub(crate) multiple: u32,
+    /// The model's longest sequence [default: from the files beside the tokenizer]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) longest: Option<u32>,
+    /// Training batch
+    #[arg(long, value_name = "N", value_parser = side(), default_value_t = 1)]
+    pub(crate) batch: u32,
+    /// What you train with now, as sequence length and batch: 4096x4
+    #[arg(long, value_name = "LENxBATCH", value_parser = current)]
+    pub(crate) current: Option<Current>,
+    /// A histogram as .svg, or as .png without words
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -88,7 +155,7 @@ pub(crate) struct PixelsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// A folder, or an sd-scripts dataset_config in TOML
+    /// A folder, or the dataset description that your trainer reads; for `tokens` also a file of rows
     pub(crate) dataset: PathBuf,
     /// One JSON document on stdout, text for people on stderr
     #[arg(long)]
@@ -225,6 +292,7 @@ choice!(DtypeChoice: Auto, F32, Bf16, F16);
 choice!(StoreDtype: F32, Bf16, F16);
 choice!(PosteriorChoice: Mean, Sample);
 choice!(ForeignChoice: Keep, Rebuild);
+choice!(EngineChoice: Auto, Reference);
 
 /// A colour as three bytes.
 #[derive(Clone, Copy, Debug)]
@@ -250,6 +318,27 @@ fn target(text: &str) -> Result<Target, String> {
 
 fn family(text: &str) -> Result<Family, String> {
     one_of(text, &Family::ALL, Family::name)
+}
+
+fn shape(text: &str) -> Result<Shape, String> {
+    one_of(text, &Shape::ALL, Shape::name)
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    let wrong = || "a share over 0 and up to 1 is needed: 0.95".to_owned();
+    text.parse().ok().and_then(Share::of).ok_or_else(wrong)
+}
+
+fn max_token_length(text: &str) -> Result<u32, String> {
+    let known = text.parse().ok().filter(|length| WINDOWED.contains(length));
+    known.ok_or_else(|| "75, 150 or 225 is needed".to_owned())
+}
+
+fn current(text: &str) -> Result<Current, String> {
+    let positive = |text: &str| text.trim().parse::<u32>().ok().filter(|&n| n > 0);
+    let pair = text.split_once(['x', 'X']).and_then(|(length, batch)| positive(length).zip(positive(batch)));
+    pair.map(|(sequence_len, batch)| Current { sequence_len, batch })
+        .ok_or_else(|| "LENxBATCH is needed: 4096x4".to_owned())
 }
 
 fn device(text: &str) -> Result<DeviceRequest, String> {

@@ -23,6 +23,9 @@ pub(crate) mod exit {
 /// Warnings of one kind that are listed before only their number is given; `--verbose` lists all.
 const LISTED: usize = 5;
 
+/// Rows with errors of one kind that are listed; a file may have a million of them.
+const ROWS_LISTED: usize = 20;
+
 /// Decides what is said where.
 pub(crate) struct Ui {
     json: bool,
@@ -94,13 +97,18 @@ impl Ui {
     pub(crate) fn problems(&self, problems: &[Problem]) {
         self.reporter.clear();
         let mut sorted: Vec<&Problem> = problems.iter().collect();
-        sorted.sort_by(|a, b| (a.severity, a.kind, &a.path).cmp(&(b.severity, b.kind, &b.path)));
+        sorted.sort_by(|a, b| (a.severity, a.kind, &a.path, a.line).cmp(&(b.severity, b.kind, &b.path, b.line)));
         for group in sorted.chunk_by(|a, b| (a.severity, a.kind) == (b.severity, b.kind)) {
             let severity = group[0].severity;
             if self.quiet && severity != Severity::Error {
                 continue;
             }
-            let shown = if self.verbose || severity == Severity::Error { group.len() } else { LISTED.min(group.len()) };
+            let listed = match severity {
+                Severity::Error if group[0].line.is_some() => ROWS_LISTED,
+                Severity::Error => group.len(),
+                _ => LISTED,
+            };
+            let shown = if self.verbose { group.len() } else { listed.min(group.len()) };
             for problem in &group[..shown] {
                 self.problem(problem);
             }
@@ -120,7 +128,9 @@ impl Ui {
             Severity::Warning => self.paint("33", "warning"),
             Severity::Note => self.paint("34", "note"),
         };
-        let place = if problem.path.is_empty() { String::new() } else { format!("`{}` ", printable(&problem.path)) };
+        let line = problem.line.map(|line| format!("line {line} ")).unwrap_or_default();
+        let place =
+            if problem.path.is_empty() { String::new() } else { format!("`{}` {line}", printable(&problem.path)) };
         write_stderr(&format!("{severity}: {place}{}", printable(&problem.message)));
     }
 

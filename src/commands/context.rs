@@ -26,9 +26,7 @@ pub(crate) struct Looked {
 /// # Errors
 /// A dataset that cannot be read at all, or an interrupt.
 pub(crate) fn look(common: &Common, deep: bool, ui: &Ui) -> Result<Looked> {
-    let threads = common.threads.map_or_else(all_cores, |threads| threads as usize);
-    // Fails only where a pool exists already, which is then as good.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    let threads = start_threads(common);
     let working_dir = std::env::current_dir().at(".")?;
     let description = describe(&common.dataset, &working_dir)?;
     for warning in &description.warnings {
@@ -49,6 +47,14 @@ pub(crate) fn look(common: &Common, deep: bool, ui: &Ui) -> Result<Looked> {
         return Err(Error::Interrupted);
     }
     Ok(Looked { collected, index, cancel, threads })
+}
+
+/// Starts the CPU workers; how many there are.
+pub(crate) fn start_threads(common: &Common) -> usize {
+    let threads = common.threads.map_or_else(all_cores, |threads| threads as usize);
+    // Fails only where a pool exists already, which is then as good.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    threads
 }
 
 /// A plan and all it was made from.
@@ -84,7 +90,7 @@ pub(crate) fn plan_for(common: &Common, args: &RecipeArgs, ui: &Ui) -> Result<Pl
 }
 
 /// Writes the index; trouble with it costs time, never a result.
-fn report_trouble(index: &Index, ui: &Ui) {
+pub(crate) fn report_trouble(index: &Index, ui: &Ui) {
     if let Some(trouble) = index.flush() {
         ui.remark(&format!("warning: {trouble}"));
     }

@@ -6,6 +6,7 @@ mod pixels;
 mod plan;
 mod scan;
 mod status;
+mod tokens;
 
 use crate::cli::args::{Cli, Command, Common};
 use crate::cli::ui::Ui;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 pub(crate) fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Scan(args) => with_ui(&args.common, |ui| scan::run(&args, ui)),
+        Command::Tokens(args) => with_ui(&args.common, |ui| tokens::run(&args, ui)),
         Command::Plan(args) => with_ui(&args.common, |ui| plan::run(&args, ui)),
         Command::Bake(args) => with_ui(&args.common, |ui| bake::run(&args, ui)),
         Command::Status(args) => with_ui(&args.common, |ui| status::run(&args, ui)),

@@ -124,6 +124,21 @@ pub(super) fn check(root: &Path, relative: &Path) -> (Option<Problem>, Option<Fl
     }
 }
 
+/// The words of a caption file at `relative` from `root`: without a byte order mark, with line feeds alone, without blanks at
+/// its ends. `None` for what cannot be read as UTF-8 or is too long, which scanning names.
+pub fn read_words(root: &Path, relative: &Path) -> Option<String> {
+    let bytes = read::read_start(&root.join(relative), MAX_CAPTION_BYTES + 1).ok()?;
+    if bytes.len() as u64 > MAX_CAPTION_BYTES {
+        return None;
+    }
+    Some(words(&String::from_utf8(bytes).ok()?))
+}
+
+/// The words of a caption, as [`read_words`] gives them.
+pub fn words(text: &str) -> String {
+    text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n").trim().to_owned()
+}
+
 fn flaw(bytes: &[u8]) -> Option<Flaw> {
     // A character cut by the end of what was read is none.
     let broken = std::str::from_utf8(bytes)
@@ -211,6 +226,17 @@ mod tests {
         for bytes in [&b""[..], b" \r\n\t", b"\xef\xbb\xbf", "\u{a0}\u{3000}".as_bytes()] {
             assert_eq!(check_bytes("a.txt", bytes).unwrap().kind, Kind::CaptionEmpty);
         }
+    }
+
+    #[test]
+    fn words_come_without_marks_and_carriage_returns() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |bytes: &[u8]| {
+            std::fs::write(folder.path().join("a.txt"), bytes).unwrap();
+            read_words(folder.path(), Path::new("a.txt"))
+        };
+        assert_eq!(read("\u{feff}one,\r\ntwo\r\n \u{a0}".as_bytes()).as_deref(), Some("one,\ntwo"));
+        assert_eq!((read(b"").as_deref(), read(b"caf\xe9"), read(b"\xff\xfea\0")), (Some(""), None, None));
     }
 
     #[test]

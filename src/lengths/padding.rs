@@ -23,7 +23,7 @@ pub fn to_longest(lengths: &Histogram, batch: u32) -> f64 {
         expected += f64::from(length - last) * (1.0 - below.powf(f64::from(batch)));
         (seen, last) = (seen + count, length);
     }
-    if expected == 0.0 { 0.0 } else { 1.0 - lengths.mean() / expected }
+    if expected == 0.0 { 0.0 } else { (1.0 - lengths.mean() / expected).max(0.0) }
 }
 
 /// Examples sorted by length and taken `batch` at a time, each batch padded to its longest.

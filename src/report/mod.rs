@@ -3,3 +3,4 @@
 pub mod bake;
 pub mod plan;
 pub mod scan;
+pub mod tokens;

@@ -16,6 +16,7 @@ pub use engine::TokenCounter;
 
 use crate::error::{Error, IoContext, Result};
 use crate::hash::TextHash;
+use aho_corasick::AhoCorasick;
 use checked::Checked;
 use chunks::Chunks;
 use engine::{Next, Reference};
@@ -46,8 +47,11 @@ pub struct Tokenizer {
     pub vocabulary: u64,
     /// Tokens that its post-processor puts around a text.
     pub specials: u32,
-    /// True where its post-processor ends a text with the token that ends a sequence.
-    pub ends_texts: bool,
+    /// Of these, before the text.
+    pub begins: u32,
+    /// Of these, behind the text.
+    pub ends: u32,
+    special_names: Option<AhoCorasick>,
     reference: Arc<tokenizers::Tokenizer>,
     counter: Box<dyn TokenCounter>,
     engine: &'static str,
@@ -85,16 +89,19 @@ impl Tokenizer {
         reference.with_padding(None);
         let around = |special| reference.encode_fast("a", special).map_err(|error| wrong(error.to_string()));
         let (bare, whole) = (around(false)?, around(true)?);
-        let end = config.eos_token.as_deref().and_then(|token| reference.token_to_id(token));
-        let ends_texts = whole.len() > bare.len() && whole.get_ids().last().copied() == end && end.is_some();
+        let specials = (whole.len() - bare.len()) as u32;
+        let place = whole.get_ids().windows(bare.len().max(1)).position(|ids| ids == bare.get_ids());
+        let begins = place.map_or(specials, |place| place as u32);
         let (counter, engine) = engine_of(&reference, &json, &parsed, reference_only);
         Ok(Self {
             name,
             hash: TextHash::of(json.as_bytes()),
             config,
             vocabulary: reference.get_vocab_size(true) as u64,
-            specials: (whole.len() - bare.len()) as u32,
-            ends_texts,
+            specials,
+            begins,
+            ends: specials - begins,
+            special_names: special_names(&reference),
             reference: Arc::new(reference),
             counter,
             engine,
@@ -133,13 +140,17 @@ impl Tokenizer {
         Ok(cut.first().map(|first| first.0..cut.last().map_or(first.1, |last| last.1)))
     }
 
-    /// True for the content of a token that is matched in texts whatever surrounds it.
-    pub fn is_special(&self, token: &str) -> bool {
-        self.reference.token_to_id(token).is_some_and(|id| {
-            let added = self.reference.get_added_tokens_decoder();
-            added.get(&id).is_some_and(|token| token.special)
-        })
+    /// True where a text holds the name of a special token: it is taken for that token, not for its letters.
+    pub fn names_special(&self, text: &[u8]) -> bool {
+        self.special_names.as_ref().is_some_and(|names| names.is_match(text))
     }
+}
+
+/// Finds the names of special tokens.
+fn special_names(tokenizer: &tokenizers::Tokenizer) -> Option<AhoCorasick> {
+    let added = tokenizer.get_added_tokens_decoder();
+    let names: Vec<&str> = added.values().filter(|token| token.special).map(|token| token.content.as_str()).collect();
+    AhoCorasick::new(names).ok()
 }
 
 fn read(asked: &Path, file: &Path) -> Result<String> {

@@ -4,7 +4,7 @@
 //! a row absent instead of a wrong hit. Errors in reading make a row absent too.
 
 use super::{Baked, Known, Pending};
-use crate::hash::{ContentHash, EncoderId, FieldHasher};
+use crate::hash::{ContentHash, EncoderId, FieldHasher, TextHash};
 use crate::recipe::receipt::Receipt;
 use crate::recipe::settings::Target;
 use crate::store::stat::FileStat;
@@ -31,6 +31,12 @@ const SCHEMA: &str = "
     CREATE TABLE baked(
         target TEXT, sample BLOB, entry TEXT, baked TEXT NOT NULL,
         PRIMARY KEY(target, sample, entry)) WITHOUT ROWID;
+";
+
+/// Tables that older databases of this version lack; they are added to them.
+const ADDED: &str = "
+    CREATE TABLE IF NOT EXISTS counts(
+        key BLOB PRIMARY KEY, counted BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
 ";
 
 /// Why a database could not be opened.
@@ -67,6 +73,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, Trouble> {
     // A power loss may cost the last facts, never the database's consistency.
     connection.execute_batch("PRAGMA synchronous = NORMAL")?;
     ensure_schema(&mut connection)?;
+    connection.execute_batch(ADDED)?;
     Ok(connection)
 }
 
@@ -74,6 +81,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, Trouble> {
 pub(super) fn in_memory() -> Connection {
     let connection = Connection::open_in_memory().expect("an in-memory database needs nothing but memory");
     connection.execute_batch(SCHEMA).expect("the schema is valid and the database empty");
+    connection.execute_batch(ADDED).expect("the schema is valid and the database empty");
     connection
 }
 
@@ -182,6 +190,16 @@ pub(super) fn weights(connection: &Connection, path: &[u8]) -> Option<(FileStat,
     (sealed == seal("weights", path, &stat, &identity, b"")).then_some((stat, EncoderId(identity)))
 }
 
+pub(super) fn counted(connection: &Connection, key: &TextHash) -> Option<Vec<u8>> {
+    let sql = "SELECT counted, seal FROM counts WHERE key = ?1";
+    let (counted, sealed): (Vec<u8>, [u8; 32]) = row(connection, sql, &key.0, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    (sealed == count_seal(key, &counted)).then_some(counted)
+}
+
+fn count_seal(key: &TextHash, counted: &[u8]) -> [u8; 32] {
+    FieldHasher::new("prebake index count").bytes("key", &key.0).bytes("counted", counted).finish()
+}
+
 /// Only words are made of this row, so it has no seal.
 pub(super) fn baked(connection: &Connection, target: Target, sample: &[u8], entry: &str) -> Option<Baked> {
     let sql = "SELECT baked FROM baked WHERE target = ?1 AND sample = ?2 AND entry = ?3";
@@ -197,6 +215,7 @@ pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite:
     write_artefacts(&transaction, pending)?;
     write_weights(&transaction, pending)?;
     write_baked(&transaction, pending)?;
+    write_counts(&transaction, pending)?;
     transaction.commit()
 }
 
@@ -223,6 +242,14 @@ fn write_artefacts(transaction: &Transaction<'_>, pending: &Pending) -> rusqlite
         let seal = seal("artefacts", path, stat, receipt.as_bytes(), shapes.as_bytes());
         let (size, inode) = (stat.size as i64, stat.inode as i64);
         insert.execute(params![path, size, stat.mtime_ns, stat.ctime_ns, inode, receipt, shapes, seal])?;
+    }
+    Ok(())
+}
+
+fn write_counts(transaction: &Transaction<'_>, pending: &Pending) -> rusqlite::Result<()> {
+    let mut statement = transaction.prepare_cached("INSERT OR REPLACE INTO counts VALUES(?1, ?2, ?3)")?;
+    for (key, counted) in &pending.counts {
+        statement.execute(params![key.0, counted, count_seal(key, counted)])?;
     }
     Ok(())
 }

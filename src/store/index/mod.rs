@@ -11,7 +11,7 @@
 mod database;
 
 use crate::containers::Dtype;
-use crate::hash::{ContentHash, EncoderId};
+use crate::hash::{ContentHash, EncoderId, TextHash};
 use crate::recipe::key::KeyInputs;
 use crate::recipe::receipt::Receipt;
 use crate::recipe::settings::Target;
@@ -67,11 +67,12 @@ struct Pending {
     artefacts: HashMap<Vec<u8>, Option<(FileStat, Known)>>,
     weights: HashMap<Vec<u8>, (FileStat, EncoderId)>,
     baked: HashMap<BakedKey, Baked>,
+    counts: HashMap<TextHash, Vec<u8>>,
 }
 
 impl Pending {
     fn len(&self) -> usize {
-        self.images.len() + self.artefacts.len() + self.weights.len() + self.baked.len()
+        self.images.len() + self.artefacts.len() + self.weights.len() + self.baked.len() + self.counts.len()
     }
 }
 
@@ -203,6 +204,22 @@ impl Index {
     pub fn remember_baked(&self, target: Target, sample: &[u8], entry: &str, baked: &Baked) {
         self.remember(|pending| {
             pending.baked.insert((target, sample.to_vec(), entry.to_owned()), baked.clone());
+        });
+    }
+
+    /// What was counted under `key`, a hash of tokenizer, template and text.
+    pub fn counted(&self, key: &TextHash) -> Option<Vec<u8>> {
+        let inner = self.lock();
+        match inner.pending.counts.get(key) {
+            Some(counted) => Some(counted.clone()),
+            None => database::counted(&inner.database, key),
+        }
+    }
+
+    /// Remembers what was counted; `counted` is the caller's own encoding.
+    pub fn remember_count(&self, key: TextHash, counted: Vec<u8>) {
+        self.remember(|pending| {
+            pending.counts.insert(key, counted);
         });
     }
 
