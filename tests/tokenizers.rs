@@ -69,7 +69,7 @@ fn a_byte_level_vocabulary_is_counted_by_the_fast_engine_as_python_counts() {
 #[test]
 fn t5s_counts_by_pieces_equal_those_of_whole_texts() {
     let t5 = Tokenizer::load(&Source::BuiltIn(BuiltIn::T5), false).unwrap();
-    assert_eq!((t5.vocabulary, t5.specials, t5.engine()), (32_100, 1, "tokenizers by pieces"));
+    assert_eq!((t5.vocabulary, t5.specials, t5.engine()), (32_100, 1, "tokenizers 1.0.0-rc.3 by pieces"));
     assert_eq!(t5.ids("a photo of a cat", true).unwrap(), [3, 9, 1202, 13, 3, 9, 1712, 1]);
     let rows = json_file(&data("tokens/counts.json"));
     for row in rows["bpe"].as_array().unwrap() {
@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_counts_the_same_by_pieces(text in r"([a-zA-Z0-9 ,.'_<>|/]|\PC|\p{M}|\s){0,40}") {
+    fn any_text_counts_the_same_by_pieces(text in r"([a-zA-Z0-9 ,.'_<>|/]|'(s|RE|ll|x)|[\x00-\x20]|\PC|\p{M}|\s){0,40}") {
         for tokenizer in BY_PIECES.iter() {
             let whole = tokenizer.ids(&text, false).unwrap().len() as u32;
             prop_assert_eq!(tokenizer.count(&text), Ok(whole), "{}", tokenizer.name);

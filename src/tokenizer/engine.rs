@@ -2,6 +2,7 @@
 //! successor, which counts the same many times as fast where it loads the tokenizer.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use tokenizers_next::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
 
 /// Counts the tokens of a text; what the post-processor adds around it is not counted, special tokens in it are.
@@ -14,7 +15,7 @@ pub trait TokenCounter: Send + Sync {
 }
 
 /// The reference.
-pub(super) struct Reference(pub(super) tokenizers::Tokenizer);
+pub(super) struct Reference(pub(super) Arc<tokenizers::Tokenizer>);
 
 impl TokenCounter for Reference {
     fn count(&self, text: &str) -> Result<u32, String> {

@@ -18,7 +18,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::hash::TextHash;
 use aho_corasick::AhoCorasick;
 use checked::Checked;
-use chunks::Chunks;
+use chunks::{Chunks, Separable};
 use engine::{Next, Reference};
 use std::fs;
 use std::ops::Range;
@@ -82,8 +82,13 @@ impl Tokenizer {
             Error::input(path, format!("is no tokenizer.json that can be read: {why}"))
                 .with_hint("save_pretrained of a fast tokenizer writes one")
         };
-        let parsed = serde_json::from_str(&json).map_err(|error| wrong(error.to_string()))?;
-        let mut reference = tokenizers::Tokenizer::from_bytes(&json).map_err(|error| wrong(error.to_string()))?;
+        // Both engines take their time over a large vocabulary, so they load side by side.
+        let (fast, reference) = std::thread::scope(|scope| {
+            let fast = scope.spawn(|| if reference_only { Fast::None } else { Fast::of(&json) });
+            let reference = tokenizers::Tokenizer::from_bytes(&json);
+            (fast.join().unwrap_or(Fast::None), reference)
+        });
+        let mut reference = reference.map_err(|error| wrong(error.to_string()))?;
         // A length that was set for one training run would hide what is cut.
         reference.with_truncation(None).map_err(|error| wrong(error.to_string()))?;
         reference.with_padding(None);
@@ -92,7 +97,8 @@ impl Tokenizer {
         let specials = (whole.len() - bare.len()) as u32;
         let place = whole.get_ids().windows(bare.len().max(1)).position(|ids| ids == bare.get_ids());
         let begins = place.map_or(specials, |place| place as u32);
-        let (counter, engine) = engine_of(&reference, &json, &parsed, reference_only);
+        let reference = Arc::new(reference);
+        let (counter, engine) = fast.checked(&reference);
         Ok(Self {
             name,
             hash: TextHash::of(json.as_bytes()),
@@ -102,7 +108,7 @@ impl Tokenizer {
             begins,
             ends: specials - begins,
             special_names: special_names(&reference),
-            reference: Arc::new(reference),
+            reference,
             counter,
             engine,
         })
@@ -164,23 +170,38 @@ fn read(asked: &Path, file: &Path) -> Result<String> {
     }
 }
 
-fn engine_of(
-    reference: &tokenizers::Tokenizer,
-    json: &str,
-    parsed: &serde_json::Value,
-    reference_only: bool,
-) -> (Box<dyn TokenCounter>, &'static str) {
-    let plain = || Reference(reference.clone());
-    let checked =
-        |fast: Box<dyn TokenCounter>| Box::new(Checked { fast, reference: Arc::new(plain()), seen: AtomicU64::new(0) });
-    if reference_only {
-        return (Box::new(plain()), "tokenizers");
+/// The engine that a configuration allows besides the reference.
+enum Fast {
+    /// Pieces of the text, counted by the reference or its successor.
+    Chunks(Separable, Option<Box<Next>>),
+    Next(Box<Next>),
+    None,
+}
+
+impl Fast {
+    fn of(json: &str) -> Self {
+        let head: Option<chunks::Head> = serde_json::from_str(json).ok();
+        let next = Next::load(json).map(Box::new);
+        match head.and_then(|head| head.separable()) {
+            Some(how) => Self::Chunks(how, next),
+            None => next.map_or(Self::None, Self::Next),
+        }
     }
-    if chunks::is_separable(parsed) {
-        return (checked(Box::new(Chunks::new(plain()))), "tokenizers by pieces");
-    }
-    match Next::load(json) {
-        Some(next) => (checked(Box::new(next)), "tokenizers 1.0.0-rc.3"),
-        None => (Box::new(plain()), "tokenizers"),
+
+    /// The counter, held against the reference as it counts, and its name.
+    fn checked(self, reference: &Arc<tokenizers::Tokenizer>) -> (Box<dyn TokenCounter>, &'static str) {
+        let plain = || Reference(Arc::clone(reference));
+        let checked = |fast: Box<dyn TokenCounter>| {
+            Box::new(Checked { fast, reference: Arc::new(plain()), seen: AtomicU64::new(0) })
+        };
+        match self {
+            Self::None => (Box::new(plain()), "tokenizers"),
+            Self::Chunks(how, next) => {
+                let name = if next.is_some() { "tokenizers 1.0.0-rc.3 by pieces" } else { "tokenizers by pieces" };
+                let inner = next.map_or_else(|| Box::new(plain()) as Box<dyn TokenCounter>, |next| next);
+                (checked(Box::new(Chunks::new(inner, how.widened(reference)))), name)
+            }
+            Self::Next(next) => (checked(next), "tokenizers 1.0.0-rc.3"),
+        }
     }
 }
