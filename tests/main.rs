@@ -25,7 +25,8 @@ mod store; // the door, the index, lookups under damage
 mod support; // temporary datasets and the binary under test
 mod targets; // several trainers at once
 mod tiling; // tiles against one piece, and what --tile accepts
-mod tokenizers;
+mod tokenizers; // ids of transformers, and fast engines that count what the reference counts
+mod tokens; // captions and their windows, training rows, bad rows, what is remembered
 mod torch_container; // .pt files of torch, hostile ones, and ours before torch
 mod traps; // what sd-scripts takes for a right cache though it is none
 mod vae; // golden latents of all families and key styles

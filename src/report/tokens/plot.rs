@@ -36,15 +36,16 @@ fn bars(lengths: &Histogram) -> Vec<Bar> {
         .collect()
 }
 
-/// Where a length lies across; `None` beyond the bins that have an end.
-fn across(lengths: &Histogram, length: u32) -> Option<u32> {
+/// Where a length lies across; what is longer than all bins lies behind them.
+fn across(lengths: &Histogram, length: u32) -> u32 {
     let bins = bins(lengths);
     let step = (WIDTH - 2 * MARGIN) / (bins.len() as u32).max(1);
-    let place = bins.iter().position(|&(start, end, _)| length >= start && end.is_none_or(|end| length <= end))?;
+    let holds = |&(start, end, _): &(u32, Option<u32>, u64)| length >= start && end.is_none_or(|end| length <= end);
+    let Some(place) = bins.iter().position(holds) else { return MARGIN + bins.len() as u32 * step };
     let (start, end, _) = bins[place];
     let width = end.map_or(1, |end| end - start + 1);
     let inside = if end.is_none() { step / 2 } else { (length - start) * step / width };
-    Some(MARGIN + place as u32 * step + inside)
+    MARGIN + place as u32 * step + inside
 }
 
 /// The histogram as SVG, with marks and their words.
@@ -67,7 +68,7 @@ pub fn svg(title: &str, lengths: &Histogram, marks: &[Mark]) -> String {
         );
     }
     for (mark, line) in marks.iter().zip(0..) {
-        let Some(x) = across(lengths, mark.length) else { continue };
+        let x = across(lengths, mark.length);
         let (top, bottom) = (MARGIN - 8, HEIGHT - MARGIN);
         let _ = writeln!(
             svg,
@@ -96,7 +97,7 @@ pub fn pixels(lengths: &Histogram, marks: &[Mark]) -> RgbImage {
         }
     }
     (MARGIN..WIDTH - MARGIN).for_each(|x| image.put_pixel(x, HEIGHT - MARGIN, Rgb([0; 3])));
-    for x in marks.iter().filter_map(|mark| across(lengths, mark.length)) {
+    for x in marks.iter().map(|mark| across(lengths, mark.length)) {
         (MARGIN - 8..HEIGHT - MARGIN)
             .filter(|y| y % 7 < 4)
             .for_each(|y| image.put_pixel(x, y, Rgb([0xb0, 0x30, 0x30])));
@@ -117,7 +118,7 @@ mod tests {
         let mark = Mark { length: 155, label: "p95 <".into() };
         let svg = svg("a & b", &lengths, std::slice::from_ref(&mark));
         assert!(svg.contains("a &amp; b") && svg.contains("p95 &lt; 155"));
-        let x = across(&lengths, 155).unwrap();
+        let x = across(&lengths, 155);
         let last = drawn.iter().rfind(|bar| bar.3 > 0).unwrap();
         assert!((last.0..last.0 + last.2 + 2).contains(&x));
         assert_eq!(*pixels(&lengths, &[mark]).get_pixel(x, 45), Rgb([0xb0, 0x30, 0x30]));

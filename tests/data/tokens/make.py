@@ -1,6 +1,7 @@
-"""Makes bpe.json, a small byte-level BPE in the shape of Qwen's, and counts.json, what tokenizers counts for odd texts.
+"""Makes bpe.json, a small byte-level BPE in the shape of Qwen's, counts.json, what tokenizers counts for odd texts, and
+rows.parquet, three rows.
 
-    python make.py      (needs tokenizers; counted with 0.22)
+    python make.py      (needs tokenizers and pyarrow; counted with tokenizers 0.22)
 
 bpe.json is trained on these scripts' own words, so it holds nobody else's text.
 """
@@ -9,6 +10,8 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow
+from pyarrow import parquet
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 HERE = Path(__file__).parent
@@ -47,6 +50,9 @@ def texts():
 def main():
     tokenizer = train()
     rows = [[text, len(tokenizer.encode(text, add_special_tokens=False))] for text in texts()]
+    columns = {"id": [1, 2, 3], "text": ['one, "two"', "three\nfour", "five"]}
+    columns["extra"] = pyarrow.array([[{"a": 1}], None, []])
+    parquet.write_table(pyarrow.table(columns), HERE / "rows.parquet", compression="snappy")
     (HERE / "counts.json").write_text(json.dumps({"bpe": rows}, ensure_ascii=True))
 
 
