@@ -304,8 +304,15 @@ fn every_prebake_command_of_the_readme_runs_as_written() {
     let wan = made_weights::write(folder.path(), &made_weights::tensors("wan", Style::Original));
     fs::rename(wan, folder.join("qwen_image_vae.safetensors")).unwrap();
     write_descriptions(&folder);
+    fs::create_dir(folder.join("model")).unwrap();
+    fs::copy(support::data("tokens/bpe.json"), folder.join("model/tokenizer.json")).unwrap();
+    folder.write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
+    folder.write(
+        "train.jsonl",
+        r#"{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}"#,
+    );
     let commands = readme_commands();
-    assert!(commands.len() >= 11, "{commands:?}");
+    assert!(commands.len() >= 15, "{commands:?}");
     for arguments in commands {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let output = command(&arguments).current_dir(folder.path()).output().unwrap();

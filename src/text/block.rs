@@ -37,7 +37,7 @@ impl Block {
 
     fn push(&mut self, row: Row) -> bool {
         self.bytes += row.json.len();
-        let may_end = self.bytes >= LEAST && crc32fast::hash(&row.json) % ONE_IN == 0;
+        let may_end = self.bytes >= LEAST && crc32fast::hash(&row.json).is_multiple_of(ONE_IN);
         self.rows.push(row);
         may_end || self.bytes >= MOST
     }

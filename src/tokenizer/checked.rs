@@ -27,7 +27,7 @@ impl Checked {
     /// Compares both engines on a text that is one of the sample.
     fn check(&self, text: &str) -> Result<(), String> {
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
-        let is_sampled = seen < FIRST || (seen % EVERY == 0 && seen / EVERY < ENOUGH - FIRST);
+        let is_sampled = seen < FIRST || (seen.is_multiple_of(EVERY) && seen / EVERY < ENOUGH - FIRST);
         if !is_sampled {
             return Ok(());
         }

@@ -198,7 +198,10 @@ impl Fast {
             Self::None => (Box::new(plain()), "tokenizers"),
             Self::Chunks(how, next) => {
                 let name = if next.is_some() { "tokenizers 1.0.0-rc.3 by pieces" } else { "tokenizers by pieces" };
-                let inner = next.map_or_else(|| Box::new(plain()) as Box<dyn TokenCounter>, |next| next);
+                let inner = match next {
+                    Some(next) => next as Box<dyn TokenCounter>,
+                    None => Box::new(plain()),
+                };
                 (checked(Box::new(Chunks::new(inner, how.widened(reference)))), name)
             }
             Self::Next(next) => (checked(next), "tokenizers 1.0.0-rc.3"),
