@@ -12,7 +12,7 @@ pub fn to_length(lengths: &Histogram, length: u32) -> f64 {
     1.0 - kept as f64 / (n as f64 * f64::from(length))
 }
 
-/// Random batches of `batch`, each padded to its longest: 1 − mean / E[max], with E[max] = Σₖ (1 − F(k)^batch) for
+/// Random batches of `batch`, each padded to its longest: 1 − mean / M, with M, the expected longest, = Σₖ (1 − F(k)^batch) for
 /// independent draws from the distribution F. No sampling: the sum runs over the histogram.
 pub fn to_longest(lengths: &Histogram, batch: u32) -> f64 {
     let n = lengths.n() as f64;
