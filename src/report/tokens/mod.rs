@@ -67,7 +67,7 @@ fn columns(rows: &[Vec<String>]) -> String {
 fn bins(lengths: &Histogram) -> Vec<(u32, Option<u32>, u64)> {
     let (Some(max), Some(most)) = (lengths.max(), lengths.percentile(Share::permille(950))) else { return Vec::new() };
     // A few long ones must not squeeze all others into the first bin.
-    let end = if max / 3 > most { most + most / 2 } else { max };
+    let end = if max / 3 > most { most + most / 2 } else { max.min(u32::MAX / 2) };
     let width = round_up(end / BINS + 1);
     let mut bins: Vec<(u32, Option<u32>, u64)> = Vec::new();
     let mut start = 0;
@@ -118,7 +118,7 @@ mod tests {
         let bins = bins(&lengths);
         assert_eq!(bins.iter().map(|&(.., count)| count).sum::<u64>(), 201);
         assert_eq!(bins.last(), Some(&(75, None, 1)));
-        assert!(histogram(&lengths).ends_with("75 and more  █ 1"));
+        assert!(histogram(&lengths).ends_with("75 and more  ██ 1"));
         assert_eq!(histogram(&Histogram::default()), "");
     }
 }
