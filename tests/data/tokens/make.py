@@ -1,7 +1,7 @@
 """Makes bpe.json, a small byte-level BPE in the shape of Qwen's, counts.json, what tokenizers counts for odd texts, and
 rows.parquet, three rows.
 
-    python make.py      (needs tokenizers and pyarrow; counted with tokenizers 0.22)
+    python make.py      (needs tokenizers and pyarrow; counted with tokenizers 0.21)
 
 bpe.json is trained on these scripts' own words, so it holds nobody else's text.
 """
